@@ -1,0 +1,19 @@
+// Function decorations that let one source serve a HIP compiler, nvcc and a plain C++ compiler.
+#pragma once
+
+#if defined(__CUDACC__)
+#define MONOLAYER_GPU_COMPILER 1
+#define MONOLAYER_DEVICE __device__ __forceinline__
+#define MONOLAYER_HOST_DEVICE __host__ __device__ __forceinline__
+#define MONOLAYER_GLOBAL __global__
+#elif defined(__HIP__)
+#define MONOLAYER_GPU_COMPILER 1
+#define MONOLAYER_DEVICE __attribute__((device)) inline __attribute__((always_inline))
+#define MONOLAYER_HOST_DEVICE __attribute__((host)) __attribute__((device)) inline __attribute__((always_inline))
+#define MONOLAYER_GLOBAL __attribute__((global))
+#else
+#define MONOLAYER_GPU_COMPILER 0
+#define MONOLAYER_DEVICE inline
+#define MONOLAYER_HOST_DEVICE inline
+#define MONOLAYER_GLOBAL
+#endif

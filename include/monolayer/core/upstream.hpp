@@ -1,0 +1,109 @@
+// Which tiles are ancestors of which, over every sequence of layer kinds.
+//
+// Take one stage R of one layer as the source and ask of any later stage how far R reaches it:
+//   some   every tile of R is an ancestor of, or is, one of its tiles at least
+//   all    every tile of R is an ancestor of each of its tiles
+// R itself is `some`. A stage that waits for all parts of a slot takes `all` from a writer that has either;
+// one whose tiles wait for their own parts takes what the writer has (each part has a tile that waits for it,
+// as parts divide tiles). Of several reads the best counts.
+//
+// From layer to layer only the newest use of each slot matters. So a layer of kind k is a monotone function
+// on the vector of what the slots' newest writers have, and the worst vector over all sequences of kinds is a
+// fixed point, as in data flow analysis: each of 16 entries can only fall twice, so it ends, and it holds for
+// spans of any length.
+#pragma once
+
+#include "monolayer/core/graph.hpp"
+
+namespace monolayer {
+
+inline constexpr int max_buffers = 4;
+
+namespace proofs {
+
+enum class reached : unsigned char { none, some, all };
+
+/// What the writer of each slot's newest use has. `known` = false: no sequence of kinds leads here yet.
+struct flow {
+  bool known = false;
+  reached of[max_slots] = {};
+};
+
+/// The stage of the kind that writes the slot, or -1.
+constexpr int writer_in(const kind_info& kind, int slot) {
+  for (int i = 0; i < kind.stage_count; ++i)
+    if (kind.stages[i].writes == slot) return i;
+  return -1;
+}
+
+/// One layer: `before` holds the uses of earlier layers; returns the uses after it. source: R's index in this
+/// layer, or -1. A read of this layer's use comes after its writer in the list (rule writer_first).
+constexpr flow through_layer(const program_info& p, const kind_info& kind, const flow& before, int source) {
+  flow after = before;
+  after.known = true;
+  for (int i = 0; i < kind.stage_count; ++i) {
+    const stage_info& st = kind.stages[i];
+    reached best = i == source ? reached::some : reached::none;
+    for (const slot_read& r : st.reads) {
+      if (r.slot < 0) continue;
+      const bool full = r.reach == reach::all || p.slots[r.slot].parts == 1;
+      reached got = r.earlier ? before.of[r.slot] : after.of[r.slot];
+      if (full && got == reached::some) got = reached::all;
+      if (got > best) best = got;
+    }
+    if (st.writes >= 0) after.of[st.writes] = best;
+  }
+  return after;
+}
+
+/// Lowers `worst` to what holds of both; whether that changed it.
+constexpr bool lower(flow& worst, const flow& other, int slots) {
+  if (!worst.known) {
+    worst = other;
+    return true;
+  }
+  bool changed = false;
+  for (int s = 0; s < slots; ++s)
+    if (other.of[s] < worst.of[s]) {
+      worst.of[s] = other.of[s];
+      changed = true;
+    }
+  return changed;
+}
+
+/// Stage `source` of a layer of kind `kind` uses `slot`: is it wholly upstream of the `uses`-th write of the
+/// slot after the use that it names, in whatever kind that write falls? Returns -1 if so, else a kind whose
+/// write may run too early. `earlier`: the use is an earlier layer's, so a write in the source's own layer
+/// counts.
+constexpr int late_write(const program_info& p, int slot, int kind, int source, bool earlier, int uses) {
+  flow left[max_buffers + 1] = {};  // left[n]: n writes of the slot are still to come
+  const flow first = through_layer(p, p.kinds[kind], {}, source);
+  const bool counts = earlier && writer_in(p.kinds[kind], slot) >= 0;
+  if (counts && uses == 1) {
+    // Only a stage after the source can be downstream; in place (the source itself) needs a second buffer.
+    if (first.of[slot] != reached::all) return kind;
+    return -1;
+  }
+  left[uses - (counts ? 1 : 0)] = first;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int n = uses; n >= 1; --n) {
+      if (!left[n].known) continue;
+      for (int k = 0; k < p.kind_count; ++k) {
+        const bool writes = writer_in(p.kinds[k], slot) >= 0;
+        const flow after = through_layer(p, p.kinds[k], left[n], -1);
+        if (!writes) {
+          changed = lower(left[n], after, p.slot_count) || changed;
+        } else if (n > 1) {
+          changed = lower(left[n - 1], after, p.slot_count) || changed;
+        } else if (after.of[slot] != reached::all) {
+          return k;
+        }
+      }
+    }
+  }
+  return -1;
+}
+
+}  // namespace proofs
+}  // namespace monolayer

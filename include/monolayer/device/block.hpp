@@ -1,0 +1,114 @@
+// What a stage sees of the block that runs it: the live rows, the current layer, views of the slots, the staged rows,
+// and the barrier of the consumer waves. Nothing here waits for another block (sync.hpp does), so neither can a stage.
+#pragma once
+
+#include "monolayer/core/math.hpp"
+#include "monolayer/core/types.hpp"
+#include "monolayer/device/lds_layout.hpp"
+#include "monolayer/device/watch.hpp"
+
+namespace monolayer {
+
+template <class T, class Program>
+struct block {
+  using target = T;
+  using program = Program;
+  using layout = lds_layout<T, Program>;
+  using memory = slot_layout<Program, T::arrivals>;
+  static constexpr program_info info = Program::info;
+  static constexpr int threads = T::consumer_waves * T::wave_size;
+
+  const launch_params& params;
+  typename T::consumer_group group;
+  typename T::ring ring;
+  const layer_entry* entry = nullptr;  // of the current layer
+  u64 epoch = 0;
+  u32 layer = 0;       // index in the span
+  u32 stage = 0;       // index in the kind
+  u32 tile = 0;
+  u32 next_chunk = 0;  // number of the first chunk of the current tile
+  u32 syncs = 0;
+  u32 staged = 0;      // what the staged rows hold: 0 nothing, else layer * 16 + the input's number
+  u32 routed = 0;      // routing_epoch() of the routing in LDS
+  int live = 0;        // live rows; column j of the matrix unit is the j-th of them
+
+  MONOLAYER_DEVICE explicit block(const launch_params& p, ring_geometry g)
+      : params(p), group(layout::group), ring(g) {}
+
+  MONOLAYER_DEVICE static int thread() { return T::wave() * T::wave_size + T::lane(); }
+  /// Row of the launch that column j holds.
+  MONOLAYER_DEVICE int row(int j) const { return int(T::lds_load4(layout::live_rows + 4 * u32(j))); }
+  MONOLAYER_DEVICE u32 tag() const { return u32(epoch); }
+
+  /// Barrier of the consumer waves. False: the block leaves; all waves get the same answer, because a wave that gives
+  /// up names the first barrier at which the others shall follow it (see abort()).
+  MONOLAYER_DEVICE bool sync() {
+    group.sync();
+    ++syncs;
+    const u32 at = T::lds_flag_load(layout::abort_flag);
+    return at == 0 || at > syncs;
+  }
+  /// This wave gives up: the block leaves at the wave's next barrier. The wave itself goes on to that barrier.
+  MONOLAYER_DEVICE void abort() { T::lds_flag_store(layout::abort_flag, syncs + 1); }
+
+  MONOLAYER_DEVICE watch<T> wait_for_block() const {
+    return {layout::abort_flag, params.state, params.local_deadline_ns};
+  }
+
+  /// LDS address of column j's staged row, for rows of `bytes` bytes.
+  MONOLAYER_DEVICE static lds_address staged_row(int j, u32 bytes) {
+    return layout::rows + u32(j) * (bytes + staged_row_pad);
+  }
+
+  template <int Slot>
+  MONOLAYER_DEVICE slot_clock clock() const {
+    const u32x4 c = T::lds_load16(layout::clocks + 16 * Slot);
+    return {c.v[0], c.v[1], c.v[2]};
+  }
+  /// The current layer's use of a slot is behind. A sync() stands before and after.
+  MONOLAYER_DEVICE void advance_clock(int slot) {
+    if (thread() != 0) return;
+    const lds_address at = layout::clocks + 16 * u32(slot);
+    T::lds_store16(at, {{T::lds_load4(at) + 1, tag(), 1, 0}});
+  }
+};
+
+/// The payload of one use of a slot. Rows are the launch's rows, columns the slot's.
+template <class T, class Program, int Slot>
+struct slot_view {
+  static constexpr slot_info s = Program::info.slots[Slot];
+  static constexpr u64 row_bytes = slot_row_bytes(s);
+  static_assert(s.type != element::token && s.scope != scope::peers);
+  u8* base;
+
+  template <class Block>
+  MONOLAYER_DEVICE static slot_view use(const Block& b, u32 number) {
+    using memory = typename Block::memory;
+    const u32 buffer = s.buffers == 1 ? 0 : number % u32(s.buffers);
+    return {b.params.slots + memory::payload_offset(Slot) + buffer * memory::buffer_bytes(Slot)};
+  }
+  /// The use that this layer writes and reads.
+  template <class Block>
+  MONOLAYER_DEVICE static slot_view current(const Block& b) {
+    return use(b, b.template clock<Slot>().uses);
+  }
+  /// The newest use by an earlier layer.
+  template <class Block>
+  MONOLAYER_DEVICE static slot_view earlier(const Block& b) {
+    return use(b, b.template clock<Slot>().uses - 1);
+  }
+
+  MONOLAYER_DEVICE u8* at(int row, int column) const {
+    return base + u64(row) * row_bytes +
+           u64(column) * (s.transport == transport::tagged ? 8 : element_bytes(s.type));
+  }
+  /// 8 bf16 from a column that is a multiple of 8.
+  MONOLAYER_DEVICE u32x4 load8(int row, int column) const { return T::slot_load16(at(row, column)); }
+  MONOLAYER_DEVICE void store8(int row, int column, u32x4 v) const { T::slot_store16(at(row, column), v); }
+  /// One f32 with its tag.
+  MONOLAYER_DEVICE void store_tagged(int row, int column, float v, u32 tag) const {
+    T::tagged_store(at(row, column), u64(tag) << 32 | float_to_bits(v));
+  }
+};
+
+}  // namespace monolayer

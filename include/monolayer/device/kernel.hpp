@@ -1,0 +1,176 @@
+// The persistent kernel: one block a compute unit, one producer wave and the consumer waves, over a span of layers.
+#pragma once
+
+#include "monolayer/device/pipeline.hpp"
+
+namespace monolayer {
+
+/// The producer wave's side of the walk: it turns runs of chunks into pushes to the ring.
+template <class T, class Program>
+struct producer {
+  using target = T;
+  using program = Program;
+  using layout = lds_layout<T, Program>;
+  static constexpr program_info info = Program::info;
+
+  const launch_params& params;
+  typename T::ring ring;
+  const layer_entry* entry = nullptr;
+  u32 layer = 0;
+
+  MONOLAYER_DEVICE watch<T> wait_for_block() const {
+    return {layout::abort_flag, params.state, params.local_deadline_ns};
+  }
+  /// Waits, in LDS, until the consumers have routed this layer.
+  MONOLAYER_DEVICE bool wait_routing() {
+    if (T::lds_flag_load(layout::routing_flag) == routing_epoch(layer)) return true;
+    ring.flush();
+    watch<T> w = wait_for_consumers();
+    while (T::lds_flag_load(layout::routing_flag) != routing_epoch(layer))
+      if (T::ballot(w.give_up()) != 0) return false;
+    return true;
+  }
+  MONOLAYER_DEVICE bool push_run(const u8* from, int chunks, u32 bytes) {
+    watch<T> w = wait_for_consumers();
+    for (int c = 0; c < chunks; ++c)
+      if (!ring.push(from + u64(c) * bytes, bytes, w)) return false;
+    return true;
+  }
+
+ private:
+  // The producer waits for its own block's consumers, which have deadlines of their own and abort the block when one
+  // passes; it only needs to outlast the longest of them.
+  MONOLAYER_DEVICE watch<T> wait_for_consumers() const {
+    return {layout::abort_flag, params.state, 2 * (params.local_deadline_ns + params.peer_deadline_ns)};
+  }
+};
+
+namespace detail {
+
+template <class T, class Program>
+MONOLAYER_DEVICE ring_geometry ring_of_launch(const launch_params& p, int live) {
+  using layout = lds_layout<T, Program>;
+  u32 count = layout::ring_slots(p.lds_bytes, live);
+  if (p.ring_limit != 0 && p.ring_limit < count) count = p.ring_limit;
+  u32 cap = T::in_flight_bytes / layout::slot_bytes;
+  if (cap < 1) cap = 1;
+  return {layout::ring_control, layout::rows + layout::row_bytes(live), layout::slot_bytes, count,
+          cap < count ? cap : count};
+}
+
+/// Sets up the control tables; all threads of the block take part. Returns the number of live rows.
+template <class T, class Program>
+MONOLAYER_DEVICE int set_up(const launch_params& p) {
+  using layout = lds_layout<T, Program>;
+  // Dead rows are known from memory, so a captured graph of a fixed width can replay with fewer live rows.
+  int live = 0;
+  u32 rows[max_rows_limit] = {};
+  for (int r = 0; r < max_rows_limit; ++r) {
+    if (r >= p.rows) break;
+    const bool alive = (T::load8(p.row_slots + r).v[1] >> 31) == 0;
+    if (alive) {
+      for (int k = 0; k < max_rows_limit; ++k)
+        if (k == live) rows[k] = u32(r);
+      ++live;
+    }
+  }
+  if (T::wave() == 0) {
+    for (u32 at = 4 * u32(T::lane()); at < layout::live_rows; at += 4 * T::wave_size) T::lds_store4(at, 0);
+    T::wave_sync();
+    if (T::lane() == 0) {
+      for (int k = 0; k < max_rows_limit; ++k) T::lds_store4(layout::live_rows + 4 * u32(k), rows[k]);
+      // A rank that has failed does nothing until it is reset; the whole block decides by this one load.
+      T::lds_store4(layout::abort_flag, T::poll4(&p.state->failed.word) != 0 ? 1u : 0u);
+    }
+    if (T::lane() < Program::info.slot_count)
+      T::lds_store4(layout::clocks + 16 * u32(T::lane()), T::load4(&p.state->uses[T::lane()]));
+  }
+  return live;
+}
+
+/// Blocks that wait for one another must all be resident: every block arrives here before its first wait.
+template <class Block>
+MONOLAYER_DEVICE bool check_in(Block& b, u32 base) {
+  using T = typename Block::target;
+  if (T::wave() == 0 && T::lane() == 0) {
+    T::fetch_add(&b.params.state->check_in, 1);
+    wait_counter(b, &b.params.state->check_in, base + u32(T::blocks()), {failure::check_in, 0, 0, 0, 0});
+  }
+  return b.sync();
+}
+
+template <class T, class Program>
+MONOLAYER_DEVICE void consume(const launch_params& p, ring_geometry g, int live, u64 newest, u32 check_in_base) {
+  block<T, Program> b(p, g);
+  b.live = live;
+  if (!check_in(b, check_in_base)) return;
+  for (int i = 0; i < p.layer_count; ++i) {
+    b.layer = u32(i);
+    b.entry = p.layers + i;
+    b.epoch = epoch_after(newest, u32(i) + 1);
+    if (!consume_layer<Program, 0>(b, u32(T::load8(&b.entry->kind).v[0]), typename Program::kinds{})) return;
+  }
+}
+
+template <class T, class Program>
+MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g) {
+  producer<T, Program> producing{p, typename T::ring(g)};
+  for (int i = 0; i < p.layer_count; ++i) {
+    producing.layer = u32(i);
+    producing.entry = p.layers + i;
+    if (!produce_layer<Program, 0>(producing, u32(T::load8(&producing.entry->kind).v[0]), typename Program::kinds{}))
+      break;
+  }
+  producing.ring.flush();
+  producing.ring.drain();  // a block must not end with copies to its LDS in flight
+}
+
+/// The last block to leave moves the state on, unless the rank has failed.
+template <class T, class Program>
+MONOLAYER_DEVICE void leave(const launch_params& p, u64 newest, u32 check_in_base, u32 exit_base) {
+  const u32 before = T::fetch_add(&p.state->exits, 1);
+  if (before + 1 != exit_base + u32(T::blocks())) return;
+  if (T::poll4(&p.state->failed.word) != 0) {
+    T::fetch_add(&p.state->failed_launches, 1);
+    return;
+  }
+  for (int s = 0; s < Program::info.slot_count; ++s)
+    T::store4(&p.state->uses[s], T::lds_load4(lds_layout<T, Program>::clocks + 16 * u32(s)));
+  const u64 epoch = epoch_after(newest, u32(p.layer_count));
+  T::store4(&p.state->epoch, u32(epoch));
+  T::store4(reinterpret_cast<u8*>(&p.state->epoch) + 4, u32(epoch >> 32));
+  T::store4(&p.state->check_in_base, check_in_base + u32(T::blocks()));
+  T::store4(&p.state->exit_base, exit_base + u32(T::blocks()));
+}
+
+}  // namespace detail
+
+/// One block of a launch: what the target's kernel calls, with all threads of all waves.
+template <class T, class Program>
+MONOLAYER_DEVICE void run_block(const launch_params& p) {
+  using layout = lds_layout<T, Program>;
+  const u32x2 newest_words = T::load8(&p.state->epoch);
+  const u64 newest = u64(newest_words.v[1]) << 32 | newest_words.v[0];
+  const u32 check_in_base = T::load4(&p.state->check_in_base), exit_base = T::load4(&p.state->exit_base);
+  const int live = detail::set_up<T, Program>(p);
+  const ring_geometry g = detail::ring_of_launch<T, Program>(p, live);
+  if (T::wave() == T::consumer_waves) T::ring::init(g);
+  T::block_barrier();
+  const bool failed_before = T::lds_load4(layout::abort_flag) != 0;
+  if (!failed_before) {
+    if (T::wave() == T::consumer_waves)
+      detail::produce<T, Program>(p, g);
+    else
+      detail::consume<T, Program>(p, g, live, newest, check_in_base);
+  }
+  T::block_barrier();
+  if (T::wave() == 0 && T::lane() == 0) {
+    if (failed_before) {
+      if (T::block() == 0) T::fetch_add(&p.state->failed_launches, 1);
+    } else {
+      detail::leave<T, Program>(p, newest, check_in_base, exit_base);
+    }
+  }
+}
+
+}  // namespace monolayer

@@ -1,0 +1,62 @@
+// The block's LDS: fixed control tables, then the staged rows, then the ring. Offsets of the fixed part are constants
+// of the program and the target; the staged rows take what the live rows of this launch need, the ring the rest.
+#pragma once
+
+#include "monolayer/core/abi.hpp"
+#include "monolayer/core/slot_layout.hpp"
+#include "monolayer/core/weight_layout.hpp"
+
+namespace monolayer {
+
+/// Extra bytes after each staged row, so that the columns that one load serves fall into different banks.
+inline constexpr u32 staged_row_pad = 64;
+
+/// A slot's place in time, as a block sees it in the current layer. 16 bytes in LDS.
+struct slot_clock {
+  u32 uses;     // completed uses before this layer
+  u32 tag;      // low 32 bits of the epoch of the newest of them
+  u32 in_span;  // whether it happened in this launch
+};
+
+template <class T, class Program>
+struct lds_layout {
+  static constexpr u32 abort_flag = 0;
+  static constexpr u32 routing_flag = 4;
+  static constexpr u32 group = 16;
+  static constexpr u32 clocks = group + 48;
+  static constexpr u32 live_rows = clocks + 16 * max_slots;  // u32 [8]: row of each live column
+  // routing of the current layer
+  static constexpr int pairs = Program::info.max_rows * Program::info.top_k;
+  static constexpr u32 distinct_count = live_rows + 32;
+  static constexpr u32 distinct = distinct_count + 16;         // u32 [pairs]: expert ids, ascending
+  static constexpr u32 places = distinct + 4 * pairs;          // u32 [pairs][2]: place of each column, 0xff = not chosen
+  static constexpr u32 route_weights = places + 8 * pairs;     // f32 [8][top_k]
+  static constexpr u32 sums = route_weights + u32(align_up(4 * 8 * Program::info.top_k, 16));  // f32 [8][consumer_waves]
+  // f32 [subtile][wave][8 columns][16 features]: partial sums of the waves; between tiles also the router's scratch
+  static constexpr u32 partials = u32(align_up(sums + 4 * 8 * T::consumer_waves, 128));
+  static constexpr u32 partial_bytes = 2 * u32(T::consumer_waves) * 8 * 16 * 4;
+  static constexpr u32 scores = partials;                                                       // f32 [8][experts]
+  static constexpr u32 score_bytes = u32(max_rows_limit) * Program::experts * 4;
+  static constexpr u32 chosen = scores + score_bytes;                                           // u8 [experts][8]
+  static constexpr u32 scratch_bytes =
+      partial_bytes > score_bytes + 8 * Program::experts ? partial_bytes : score_bytes + 8 * Program::experts;
+  static constexpr u32 ring_control = u32(align_up(partials + scratch_bytes, 128));
+  static constexpr u32 max_ring_slots = 64;
+  static constexpr u32 rows = u32(align_up(ring_control + T::ring_control_bytes(max_ring_slots), 1024));
+
+  static constexpr u32 slot_bytes = u32(align_up(Program::largest_chunk, 1024));
+
+  /// Bytes that the staged rows take with `live` live rows.
+  MONOLAYER_HOST_DEVICE static constexpr u32 row_bytes(int live) {
+    return u32(align_up(u64(live) * Program::staged_bytes_per_row, 1024));
+  }
+  /// Ring slots that fit beside them; 0 when not even two do.
+  MONOLAYER_HOST_DEVICE static constexpr u32 ring_slots(u32 lds_bytes, int live) {
+    const u32 used = rows + row_bytes(live);
+    if (lds_bytes < used + 2 * slot_bytes) return 0;
+    const u32 n = (lds_bytes - used) / slot_bytes;
+    return n < max_ring_slots ? n : max_ring_slots;
+  }
+};
+
+}  // namespace monolayer

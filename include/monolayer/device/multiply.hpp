@@ -1,0 +1,143 @@
+// The matrix loop of a tile: weights from the ring, rows from LDS, sums in registers.
+//
+// A tile's units are numbered through; wave w takes units w, w + W, ... in ascending order, so which wave adds what in
+// which order is fixed by the configuration. Different waves work on different chunks at the same time and meet only
+// in combine(), which adds the waves' partial sums in wave order.
+#pragma once
+
+#include "monolayer/device/sync.hpp"
+
+namespace monolayer {
+
+/// Where a lane finds the rows: the staged row of its column, or nothing when the column has no live row.
+struct staged_column {
+  lds_address at;  // first k of the unit that this lane's k group holds
+  bool filled;
+};
+
+/// sum += weights(unit) * rows(unit): 16 features x 128 k x columns. `codes` is the unit's codes in LDS; `scales` its
+/// scales (mxfp4, fp8_block) or the chunk's (fp8_channel).
+template <class T, class F>
+MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_address scales, staged_column rows) {
+  constexpr int pieces = steps_per_unit * T::lane_rows;
+  constexpr int loads = pieces * F::piece_bytes / 16;
+  constexpr int words = F::piece_bytes / 4;  // of a piece
+  u32x4 code[loads];
+  for (int i = 0; i < loads; ++i) code[i] = T::lds_load16(codes + u32(i) * 16u * T::wave_size + u32(T::lane()) * 16u);
+  fragment_b b[steps_per_unit] = {};
+  if (rows.filled)
+    for (int s = 0; s < steps_per_unit; ++s) {
+      const u32x4 v = T::lds_load16(rows.at + u32(s) * step_k * 2);
+      for (int i = 0; i < 4; ++i) b[s].v[i] = v.v[i];
+    }
+  u32 scale_bytes[T::lane_rows] = {};
+  if constexpr (is_mxfp4<F>)
+    for (int h = 0; h < T::lane_rows; ++h)
+      scale_bytes[h] = T::lds_load4(scales + 4u * u32(T::a_row(T::lane(), h)));
+  fragment_d d = {};
+  if constexpr (!has_sum_scale<F>) d = sum;
+  for (int s = 0; s < steps_per_unit; ++s) {
+    fragment_a<T::lane_rows> a;
+    for (int h = 0; h < T::lane_rows; ++h) {
+      const int word = (s * T::lane_rows + h) * words;
+      auto code_word = [&](int i) { return code[(word + i) / 4].v[(word + i) % 4]; };
+      if constexpr (is_mxfp4<F>) {
+        const fragment_b w = T::widen_e2m1x8(code_word(0), (scale_bytes[h] >> (8 * s)) & 0xffu);
+        for (int i = 0; i < 4; ++i) a.v[h][i] = w.v[i];
+      } else if constexpr (F::piece_bytes == 8) {
+        const fragment_b w = T::widen_e4m3x8(u32x2{code_word(0), code_word(1)});
+        for (int i = 0; i < 4; ++i) a.v[h][i] = w.v[i];
+      } else {
+        for (int i = 0; i < 4; ++i) a.v[h][i] = code_word(i);
+      }
+    }
+    T::mma(a, b[s], d);
+  }
+  if constexpr (has_sum_scale<F>) {
+    constexpr bool by_feature = F::chunk_scale_bytes != 0;
+    for (int r = 0; r < 4; ++r) {
+      const u32 at = by_feature ? 4u * u32(T::d_row(T::lane(), r)) : 0u;
+      sum.v[r] = fma(d.v[r], bits_to_float(T::lds_load4(scales + at)), sum.v[r]);
+    }
+  } else {
+    sum = d;
+  }
+}
+
+/// Adds this wave's share of units [begin, end) of the tile to `sum`; `column(unit)` gives the lane's rows.
+template <class Tile, class Block, class Column>
+MONOLAYER_DEVICE void multiply_units(Block& b, fragment_d& sum, int begin, int end, Column column) {
+  using T = typename Block::target;
+  using F = typename Tile::format;
+  constexpr int upc = Tile::units_per_chunk;
+  constexpr int waves = T::consumer_waves;
+  auto w = b.wait_for_block();
+  for (int u = begin + (T::wave() + waves - begin % waves) % waves; u < end; u += waves) {
+    const u32 chunk = b.next_chunk + u32(u / upc);
+    if (!b.ring.wait_full(chunk, w)) {
+      w.timed_out = w.timed_out && T::lane() == 0;
+      fail(b, w, {failure::stream_wait, 0, 0, chunk, 0});
+      return;
+    }
+    const lds_address at = b.ring.slot(chunk);
+    const u32 in_chunk = u32(u % upc);
+    const lds_address scales =
+        at + Tile::scales_at + (F::chunk_scale_bytes != 0 ? 0u : in_chunk * u32(F::scale_bytes));
+    multiply_unit<T, F>(sum, at + in_chunk * Tile::unit_bytes, scales, column(u));
+    b.ring.release(chunk, ring_credits / upc);
+  }
+}
+
+/// Adds the waves' sums in wave order and hands each thread the f32 results of one (feature, column):
+/// done(feature 0..15, column, valid, float (&)[subtiles]). All lanes of a wave call `done` together; `valid` marks
+/// those whose column is live. No barrier follows. False: the block leaves.
+template <class Tile, class Block, class Done>
+MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles], Done done) {
+  using T = typename Block::target;
+  constexpr u32 of_wave = 8 * 16 * 4;  // [column][feature]
+  constexpr u32 of_subtile = of_wave * T::consumer_waves;
+  const lds_address base = Block::layout::partials;
+  for (int sub = 0; sub < Tile::subtiles; ++sub)
+    for (int r = 0; r < 4; ++r) {
+      const int column = T::d_column(T::lane(), r);
+      if (column < b.live)
+        T::lds_store4(base + u32(sub) * of_subtile + u32(T::wave()) * of_wave + u32(column) * 64u +
+                          4u * u32(T::d_row(T::lane(), r)),
+                      float_to_bits(sums[sub].v[r]));
+    }
+  if (!b.sync()) return false;
+  constexpr int shift = is_mxfp4<typename Tile::format> ? T::mxfp4_shift : 0;
+  for (int first = T::wave() * T::wave_size; first < b.live * 16; first += Block::threads) {
+    const int item = first + T::lane(), feature = item % 16, column = item / 16;
+    const bool valid = column < b.live;
+    float result[Tile::subtiles] = {};
+    if (valid)
+      for (int sub = 0; sub < Tile::subtiles; ++sub) {
+        float total = 0.0f;
+        for (int w = 0; w < T::consumer_waves; ++w)
+          total = add(total, bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * of_wave +
+                                                        u32(column) * 64u + 4u * u32(feature))));
+        result[sub] = mul(total, bits_to_float(u32(127 + shift) << 23));
+      }
+    done(feature, column, valid, result);
+  }
+  return true;
+}
+
+/// The product of one tile of a projection with the staged rows of `Tile::padded_k` bf16 each.
+template <class Tile, class Block, class Done>
+MONOLAYER_DEVICE bool project(Block& b, Done done) {
+  using T = typename Block::target;
+  fragment_d sums[Tile::subtiles] = {};
+  const int column = T::b_column(T::lane());
+  const bool filled = column < b.live;
+  const lds_address row = Block::staged_row(filled ? column : 0, Tile::padded_k * 2) + u32(T::k_group(T::lane())) * 16u;
+  for (int sub = 0; sub < Tile::subtiles; ++sub)
+    multiply_units<Tile>(b, sums[sub], sub * Tile::units, (sub + 1) * Tile::units, [&](int u) {
+      return staged_column{row + u32(u - sub * Tile::units) * unit_k * 2, filled};
+    });
+  b.next_chunk += u32(Tile::chunks) * Tile::subtiles;
+  return combine<Tile>(b, sums, done);
+}
+
+}  // namespace monolayer

@@ -1,0 +1,164 @@
+// Waiting for other blocks and arriving for them: the only place besides arch/ where flags are touched. All calls are
+// made by the consumer waves, wave-uniformly; a stage can reach none of them.
+#pragma once
+
+#include "monolayer/device/block.hpp"
+
+namespace monolayer {
+
+/// What a failed wait was for.
+struct awaited {
+  failure why;
+  u32 slot, part, expected, seen;
+};
+
+/// Writes the failure record (the first claimant's only) and tells the peers. One lane calls it.
+template <class Block>
+MONOLAYER_DEVICE void report_failure(const Block& b, const awaited& w) {
+  using T = typename Block::target;
+  failure_record& r = b.params.state->failed;
+  if (T::compare_exchange(&r.claimed, 0, 1) != 0) return;
+  T::arrive_system(&r.rank, u32(b.params.rank));
+  T::arrive_system(&r.block, u32(T::block()));
+  T::arrive_system(&r.layer, b.layer);
+  T::arrive_system(&r.stage, b.stage);
+  T::arrive_system(&r.tile, b.tile);
+  T::arrive_system(&r.slot, w.slot);
+  T::arrive_system(&r.part, w.part);
+  T::arrive_system(&r.expected, w.expected);
+  T::arrive_system(&r.seen, w.seen);
+  T::arrive_system(&r.epoch_low, u32(b.epoch));
+  T::arrive_system(&r.epoch_high, u32(b.epoch >> 32));
+  T::drain_stores();
+  T::arrive_system(&r.word, u32(w.why));
+  for (int peer = 0; peer < Block::info.ranks; ++peer) {
+    if (peer == b.params.rank) continue;
+    failure_record& other = b.params.peer_state[peer]->failed;
+    if (T::compare_exchange(&other.claimed, 0, 1) != 0) continue;
+    T::arrive_system(&other.rank, u32(b.params.rank));
+    T::arrive_system(&other.word, u32(failure::peer_failed));
+  }
+}
+
+/// Ends a wait that gave up: records it if this wait's own deadline passed, and makes the block leave.
+template <class Block>
+MONOLAYER_DEVICE void fail(Block& b, const watch<typename Block::target>& w, const awaited& what) {
+  if (w.timed_out) report_failure(b, what);
+  b.abort();
+}
+
+namespace detail {
+
+/// One lane waits until the counter has reached `target` (counts wrap; the difference is what decides).
+template <class Block>
+MONOLAYER_DEVICE void wait_counter(Block& b, const void* counter, u32 target, const awaited& what) {
+  using T = typename Block::target;
+  auto w = b.wait_for_block();
+  u32 seen;
+  while (i32((seen = T::poll4(counter)) - target) < 0) {
+    if (w.give_up()) {
+      awaited a = what;
+      a.expected = target, a.seen = seen;
+      fail(b, w, a);
+      return;
+    }
+  }
+}
+
+/// One wave waits until all `units` words equal `tag`: four words a lane and step.
+template <class Block>
+MONOLAYER_DEVICE void wait_words(Block& b, const u8* words, int units, u32 tag, const awaited& what) {
+  using T = typename Block::target;
+  auto w = b.wait_for_block();
+  for (int base = 0; base < units; base += 4 * T::wave_size) {
+    const int first = base + 4 * T::lane();
+    for (;;) {
+      int missing = -1;
+      u32 seen = tag;
+      if (first < units) {
+        const u32x4 v = T::poll16(words + u64(first) * 4);
+        for (int i = 3; i >= 0; --i)
+          if (first + i < units && v.v[i] != tag) missing = first + i, seen = v.v[i];
+      }
+      if (T::ballot(missing >= 0) == 0) break;
+      const bool stop = w.give_up();
+      if (T::ballot(stop) != 0) {
+        w.timed_out = T::ballot(w.timed_out) != 0;
+        if (missing >= 0) {
+          awaited a = what;
+          a.expected = tag, a.seen = seen;
+          fail(b, w, a);
+        } else {
+          b.abort();
+        }
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace detail
+
+/// The first consumer wave waits for parts [first, first + count) of a slot: of this layer's use, or of the newest
+/// earlier one. An earlier use that was not in this launch is complete: launches of a stream follow one another.
+/// The other waves learn of it at the block's next sync().
+template <int Slot, bool Earlier, class Block>
+MONOLAYER_DEVICE void wait_parts(Block& b, int first, int count) {
+  using T = typename Block::target;
+  using memory = typename Block::memory;
+  constexpr slot_info s = Block::info.slots[Slot];
+  static_assert(s.transport == transport::counted);
+  if (T::wave() != 0) return;
+  const slot_clock c = b.template clock<Slot>();
+  if (Earlier && c.in_span == 0) return;
+  const u8* at = b.params.arrivals + memory::arrival_offset(Slot);
+  for (int part = first; part < first + count; ++part) {
+    const awaited what{failure::slot_wait, u32(Slot), u32(part), 0, 0};
+    if constexpr (T::arrivals == arrival_kind::counter) {
+      if (T::lane() == 0)
+        detail::wait_counter(b, at + u64(part) * memory::part_stride(Slot),
+                             (Earlier ? c.uses : c.uses + 1) * u32(s.units), what);
+    } else {
+      const u32 use = Earlier ? c.uses - 1 : c.uses;
+      const u32 buffer = s.buffers == 1 ? 0 : use % u32(s.buffers);
+      detail::wait_words(b, at + (u64(buffer) * s.parts + part) * memory::part_stride(Slot), s.units,
+                         Earlier ? c.tag : b.tag(), what);
+    }
+  }
+}
+
+/// Arrives with units [unit, unit + count) at a part of this layer's use of a slot. The first consumer wave calls it,
+/// all lanes, after a sync() that follows every storing wave's drain_stores().
+template <int Slot, class Block>
+MONOLAYER_DEVICE void arrive(Block& b, int part, int unit, int count) {
+  using T = typename Block::target;
+  using memory = typename Block::memory;
+  constexpr slot_info s = Block::info.slots[Slot];
+  u8* at = b.params.arrivals + memory::arrival_offset(Slot);
+  if constexpr (T::arrivals == arrival_kind::counter) {
+    if (T::lane() == 0 && count != 0) T::arrive(at + u64(part) * memory::part_stride(Slot), u32(count));
+  } else {
+    const u32 buffer = s.buffers == 1 ? 0 : b.template clock<Slot>().uses % u32(s.buffers);
+    at += (u64(buffer) * s.parts + part) * memory::part_stride(Slot);
+    for (int i = T::lane(); i < count; i += T::wave_size) T::arrive(at + u64(unit + i) * 4, b.tag());
+  }
+}
+
+/// Polls two neighbouring tagged words until both carry `tag`; returns {data, tag, data, tag}. Lanes poll on their own.
+template <class Block>
+MONOLAYER_DEVICE u32x4 wait_tagged(Block& b, const u8* at, u32 tag, u64 limit_ns, const awaited& what) {
+  using T = typename Block::target;
+  watch<T> w{Block::layout::abort_flag, b.params.state, limit_ns};
+  for (;;) {
+    const u32x4 v = T::tagged_load2(at);
+    if (v.v[1] == tag && v.v[3] == tag) return v;
+    if (w.give_up()) {
+      awaited a = what;
+      a.expected = tag, a.seen = v.v[1] == tag ? v.v[3] : v.v[1];
+      fail(b, w, a);
+      return v;
+    }
+  }
+}
+
+}  // namespace monolayer
