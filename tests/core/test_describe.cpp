@@ -50,6 +50,7 @@ TEST_CASE("describe draws the slices") {
   check_has(text, "  logits           f32        256      1      0  device  tagged           1      16384");
   check_has(text, "  partial          bf16      6144    128      0  peers   tagged           2     786432");
   check_has(text, "  scratch 385024 bytes, mailbox 1572864 bytes a rank");
+  check_has(text, "  at most 384 blocks a launch");
   CHECK(text.find("REFUSED") == std::string::npos);
   CHECK(text.find("memory floor") == std::string::npos);
   CHECK(text == describe(program()));

@@ -240,6 +240,17 @@ TEST_CASE("mailboxes") {
         rule::mailbox_upstream, {slice_b, 5, partial, slice_b, slice_b});
 }
 
+TEST_CASE("the grid is bounded where every block reads for a routed stage") {
+  static_assert(grid_limit(sound::info) ==
+                384);  // each block owns a tile of down, which waits for all of act
+  program_info p = program();
+  stage(p, slice_b, down).tiles = 128, stage(p, slice_b, down).tile_columns = 48;
+  CHECK(!first_defect(p));
+  CHECK(grid_limit(p) == 128);
+  p.kind_count = 1;  // no routed stage, no bound
+  CHECK(grid_limit(p) == 1 << 30);
+}
+
 TEST_CASE("sizes") {
   const auto limited = [](program_info& p) { p.fan_out_limit = program_info{}.fan_out_limit; };
   check(after(limited), rule::fan_out, {slice_a, q_a, hidden, 128LL * 8 * 6144 * 2, 6'000'000});

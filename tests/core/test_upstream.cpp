@@ -86,6 +86,12 @@ struct span_graph {
   int number(int rank, int layer, int stage, int tile) const { return first[layer][stage] + rank * 4 + tile; }
   static int part(const slot_info& s, int tile) { return tile / (4 / s.parts); }
 
+  /// Does tile `reader` wait for tile `writer`? Of a tagged part it may poll no more than its own words.
+  static bool waits(const slot_info& s, const slot_read& r, int writer, int reader) {
+    if (r.reach == reach::all) return true;
+    return s.transport == transport::tagged ? writer == reader : part(s, writer) == part(s, reader);
+  }
+
   /// Which use of its slot a read of a layer names: index into uses[slot], or -1 for the caller's input.
   int named(const slot_read& r, int layer) const {
     int n = -1;
@@ -117,7 +123,7 @@ struct span_graph {
         for (int rank = 0; rank < ranks; ++rank) {
           if (rank != nodes[n].rank && s.scope != scope::peers) continue;
           for (int t = 0; t < 4; ++t) {
-            if (r.reach == reach::own && part(s, t) != part(s, nodes[n].tile)) continue;
+            if (!waits(s, r, t, nodes[n].tile)) continue;
             const int writer = number(rank, uses[r.slot][u].layer, uses[r.slot][u].stage, t);
             ancestors[n] |= ancestors[writer];
             ancestors[n].set(writer);

@@ -13,7 +13,6 @@ struct gfx942 : gfx9::common<4> {
   // would be the share of an MI300X. 16-byte loads to registers and LDS writes could reach that: not done.
   static constexpr u32 in_flight_bytes = 16384 - 256;
 
-  static constexpr int mxfp4_shift = 0;
   static constexpr int mxfp4_largest_scale = 252;
   /// Low nibbles: codes 0..3, one a byte; high nibbles: codes 4..7.
   MONOLAYER_HOST_DEVICE static constexpr u32 arrange_e2m1x8(u32 codes) {

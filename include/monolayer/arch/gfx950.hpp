@@ -12,7 +12,6 @@ struct gfx950 : gfx9::common<16> {
 
   // v_cvt_scalef32_pk_bf16_fp4 takes the codes two a byte in checkpoint order, and a power of two as an f32, of which
   // it uses the exponent: e8m0 0 is 2^-127. Largest scale: 6 * 2^(252 - 127) is the last that bf16 holds.
-  static constexpr int mxfp4_shift = 0;
   static constexpr int mxfp4_largest_scale = 252;
   MONOLAYER_HOST_DEVICE static constexpr u32 arrange_e2m1x8(u32 codes) { return codes; }
   MONOLAYER_HOST_DEVICE static constexpr u64 arrange_e4m3x8(u64 codes) { return codes; }

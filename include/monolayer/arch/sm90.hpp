@@ -27,11 +27,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   static constexpr const char* name = "sm_90a";
   static constexpr u32 lds_bytes = 227 * 1024;
   static constexpr u32 in_flight_bytes = 64 * 1024;
-  /// Sums come out as value * 2^-64, so that every factor of `widen_e2m1x8` is a finite bf16.
-  static constexpr int mxfp4_shift = 64;
-  /// e8m0 bytes 59 .. 192 (scales 2^-68 .. 2^65) are exact; below, small weights lose bits or vanish.
-  static constexpr int mxfp4_largest_scale = 192;
-  static constexpr int mxfp4_smallest_exact_scale = 59;
+  static constexpr int mxfp4_largest_scale = 252;
   /// Chunks that the producer issues at once, one a lane.
   static constexpr u32 ring_batch = 2;
 
@@ -51,22 +47,16 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   }
 
   // --- weights to bf16 (see weight_bits.hpp for the bit order)
-  MONOLAYER_DEVICE static fragment_b widen_e2m1x8(u32 word, u32 scale) {
-    const u32 factor =
-        scale * 0x00800080u + 0x1F001F00u;  // 2^(scale - 65) twice: the codes hold value * 2^-126
+  MONOLAYER_DEVICE static fragment_b widen_e2m1x8(u32 word, u32 /*scale*/) {
     const u32 last = (rotate_left(word, 2) & e2m1_last_low) | (rotate_left(word, 10) & e2m1_last_high);
-    return {{multiply_bf16x2(word & e2m1_mask, factor),
-             multiply_bf16x2(rotate_left(word, 28) & e2m1_mask, factor),
-             multiply_bf16x2(rotate_left(word, 22) & e2m1_mask, factor), multiply_bf16x2(last, factor)}};
+    return {{word & e2m1_mask, rotate_left(word, 28) & e2m1_mask, rotate_left(word, 22) & e2m1_mask, last}};
   }
   MONOLAYER_DEVICE static fragment_b widen_e4m3x8(u32x2 words) {
-    constexpr u32 factor = 0x7B807B80u;  // 2^120 twice
     fragment_b wide;
     for (int i = 0; i < 2; ++i) {
       const u32 word = words.v[i];
-      const u32 last = (rotate_left(word, 28) & e4m3_last_high) | ((word << 4) & e4m3_last_low);
-      wide.v[2 * i] = multiply_bf16x2(word & e4m3_mask, factor);
-      wide.v[2 * i + 1] = multiply_bf16x2(last, factor);
+      wide.v[2 * i] = word & e4m3_mask;
+      wide.v[2 * i + 1] = (rotate_left(word, 28) & e4m3_last_high) | ((word << 4) & e4m3_last_low);
     }
     return wide;
   }

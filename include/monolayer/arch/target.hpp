@@ -112,11 +112,17 @@ concept target = requires(int lane, u32 word, u64 wide, float number, lds_addres
   //     (given in checkpoint order: code i belongs to k + i, the lowest bits first) as `widen` likes them best.
   { T::arrange_e2m1x8(word) } -> std::same_as<u32>;
   { T::arrange_e4m3x8(wide) } -> std::same_as<u64>;
-  // 8 e2m1 codes times 2^(e8m0 - 127 - T::mxfp4_shift), exact; the sums are multiplied by 2^mxfp4_shift at the end
-  { T::widen_e2m1x8(word, word) } -> std::same_as<fragment_b>;
+  // Powers of two: staged rows are held times 2^activation_shift, and the sums of a format's weights are multiplied by
+  // 2^<format>_shift at the end. All exact.
+  { T::activation_shift } -> std::convertible_to<int>;
+  { T::bf16_shift } -> std::convertible_to<int>;
+  { T::e4m3_shift } -> std::convertible_to<int>;
   { T::mxfp4_shift } -> std::convertible_to<int>;
   { T::mxfp4_largest_scale } -> std::convertible_to<int>;  // largest e8m0 byte that stays exact
-  { T::widen_e4m3x8(pair) } -> std::same_as<fragment_b>;   // 8 e4m3fn codes, exact (no NaN among weights)
+  // 8 e2m1 codes with their e8m0 scale; where mxfp4_scales_sums holds, the scale is left out and multiplies the sums
+  { T::mxfp4_scales_sums } -> std::convertible_to<bool>;
+  { T::widen_e2m1x8(word, word) } -> std::same_as<fragment_b>;
+  { T::widen_e4m3x8(pair) } -> std::same_as<fragment_b>;  // 8 e4m3fn codes (no NaN among weights)
   // --- wave primitives, all lanes of the wave call them
   { T::shuffle_xor(word, lane) } -> std::same_as<u32>;
   { T::ballot(true) } -> std::same_as<u64>;

@@ -59,13 +59,13 @@ constexpr long long fan_out_bytes(const program_info& p, const stage_info& reade
   const slot_info& s = p.slots[r.slot];
   return use_bytes(p, s) / (r.reach == reach::own ? s.parts : 1) * reader_count(reader, r, s);
 }
-/// The parts by which a by_group stage's tiles are dealt to groups: those of the first group slot that it
-/// touches, else those of the slot that it writes.
+/// The parts by which a by_group stage's tiles are dealt to groups: the most that it writes or reads one by
+/// one.
 constexpr int group_parts(const program_info& p, const stage_info& st) {
-  if (st.writes >= 0 && p.slots[st.writes].scope == scope::group) return p.slots[st.writes].parts;
+  int parts = st.writes >= 0 ? p.slots[st.writes].parts : 1;
   for (const slot_read& r : st.reads)
-    if (r.slot >= 0 && p.slots[r.slot].scope == scope::group) return p.slots[r.slot].parts;
-  return st.writes >= 0 ? p.slots[st.writes].parts : 1;
+    if (r.slot >= 0 && r.reach == reach::own && p.slots[r.slot].parts > parts) parts = p.slots[r.slot].parts;
+  return parts;
 }
 
 // ---- One function a rule

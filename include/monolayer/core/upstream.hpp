@@ -46,7 +46,9 @@ constexpr flow through_layer(const program_info& p, const kind_info& kind, const
     reached best = i == source ? reached::some : reached::none;
     for (const slot_read& r : st.reads) {
       if (r.slot < 0) continue;
-      const bool full = r.reach == reach::all || p.slots[r.slot].parts == 1;
+      // With `own`, a tile polls only those tagged words that it needs, also where they are one part.
+      const slot_info& s = p.slots[r.slot];
+      const bool full = r.reach == reach::all || (s.parts == 1 && s.transport == transport::counted);
       reached got = r.earlier ? before.of[r.slot] : after.of[r.slot];
       if (full && got == reached::some) got = reached::all;
       if (got > best) best = got;
@@ -106,4 +108,30 @@ constexpr int late_write(const program_info& p, int slot, int kind, int source, 
 }
 
 }  // namespace proofs
+
+/// The most blocks for which the order proofs hold. Every block reads what a routed stage reads, to learn
+/// whether it owns a tile; one without a tile is nobody's ancestor. So each block must own a tile of a later
+/// stage of the kind that is upstream of the next writes in its stead. A launch must not use more blocks than
+/// this.
+constexpr int grid_limit(const program_info& p) {
+  int limit = 1 << 30;
+  for (int k = 0; k < p.kind_count; ++k) {
+    const kind_info& kind = p.kinds[k];
+    for (int i = 0; i < kind.stage_count; ++i) {
+      if (!kind.stages[i].routed) continue;
+      for (const slot_read& r : kind.stages[i].reads) {
+        if (r.slot < 0) continue;
+        int most = 0;
+        for (int j = i + 1; j < kind.stage_count; ++j) {
+          const stage_info& later = kind.stages[j];
+          if (later.routed || later.by_group || later.tiles <= most) continue;
+          if (proofs::late_write(p, r.slot, k, j, r.earlier, p.slots[r.slot].buffers) < 0) most = later.tiles;
+        }
+        if (most < limit) limit = most;
+      }
+    }
+  }
+  return limit;
+}
+
 }  // namespace monolayer

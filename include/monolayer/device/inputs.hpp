@@ -109,7 +109,7 @@ struct expert_activations {
           else if (routing_table<Block>::weight(j, place) >= 0.0f)
             v = routed.load8(row, place * I + k);
         }
-        T::lds_store16(to + u32(c) * 2, v);
+        T::lds_store16(to + u32(c) * 2, shifted<T>(v));
       }
     }
     if (!b.sync()) return false;

@@ -63,29 +63,21 @@ template <class T, class Program>
 MONOLAYER_DEVICE int set_up(const launch_params& p) {
   using layout = lds_layout<T, Program>;
   // Dead rows are known from memory, so a captured graph of a fixed width can replay with fewer live rows.
-  int live = 0;
-  u32 rows[max_rows_limit] = {};
-  for (int r = 0; r < max_rows_limit; ++r) {
-    if (r >= p.rows) break;
-    const bool alive = (T::load8(p.row_slots + r).v[1] >> 31) == 0;
-    if (alive) {
-      for (int k = 0; k < max_rows_limit; ++k)
-        if (k == live) rows[k] = u32(r);
-      ++live;
-    }
-  }
+  const bool alive = T::lane() < p.rows && (T::load8(p.row_slots + T::lane()).v[1] >> 31) == 0;
+  const u64 all = T::ballot(alive);
   if (T::wave() == 0) {
     for (u32 at = 4 * u32(T::lane()); at < layout::live_rows; at += 4 * T::wave_size) T::lds_store4(at, 0);
     T::wave_sync();
     if (T::lane() == 0) {
-      for (int k = 0; k < max_rows_limit; ++k) T::lds_store4(layout::live_rows + 4 * u32(k), rows[k]);
       // A rank that has failed does nothing until it is reset; the whole block decides by this one load.
       T::lds_store4(layout::abort_flag, T::poll4(&p.state->failed.word) != 0 ? 1u : 0u);
     }
+    if (alive)
+      T::lds_store4(layout::live_rows + 4 * u32(popcount(all & ((u64(1) << T::lane()) - 1))), u32(T::lane()));
     if (T::lane() < Program::info.slot_count)
       T::lds_store4(layout::clocks + 16 * u32(T::lane()), T::load4(&p.state->uses[T::lane()]));
   }
-  return live;
+  return popcount(all);
 }
 
 /// Blocks that wait for one another must all be resident: every block arrives here before its first wait.
@@ -128,6 +120,7 @@ MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g) {
 /// The last block to leave moves the state on, unless the rank has failed.
 template <class T, class Program>
 MONOLAYER_DEVICE void leave(const launch_params& p, u64 newest, u32 check_in_base, u32 exit_base) {
+  if (T::lds_flag_load(lds_layout<T, Program>::abort_flag) != 0) tell_peers<T, Program>(p);
   const u32 before = T::fetch_add(&p.state->exits, 1);
   if (before + 1 != exit_base + u32(T::blocks())) return;
   if (T::poll4(&p.state->failed.word) != 0) {

@@ -34,8 +34,10 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
   if constexpr (is_mxfp4<F>)
     for (int h = 0; h < T::lane_rows; ++h)
       scale_bytes[h] = T::lds_load4(scales + 4u * u32(T::a_row(T::lane(), h)));
+  constexpr bool step_sums = is_mxfp4<F> && T::mxfp4_scales_sums;  // a sum of its own for each scale block
+  static_assert(!step_sums || T::lane_rows == 2, "the rows of D that a lane holds must be its rows of A");
   fragment_d d = {};
-  if constexpr (!has_sum_scale<F>) d = sum;
+  if constexpr (!has_sum_scale<F> && !step_sums) d = sum;
   for (int s = 0; s < steps_per_unit; ++s) {
     fragment_a<T::lane_rows> a;
     for (int h = 0; h < T::lane_rows; ++h) {
@@ -51,7 +53,11 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
         for (int i = 0; i < 4; ++i) a.v[h][i] = code_word(i);
       }
     }
+    if constexpr (step_sums) d = {};
     T::mma(a, b[s], d);
+    if constexpr (step_sums)
+      for (int r = 0; r < 4; ++r)
+        sum.v[r] = fma(d.v[r], bits_to_float((scale_bytes[r / 2] >> (8 * s) & 0xffu) << 23), sum.v[r]);
   }
   if constexpr (has_sum_scale<F>) {
     constexpr bool by_feature = F::chunk_scale_bytes != 0;
@@ -59,9 +65,16 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
       const u32 at = by_feature ? 4u * u32(T::d_row(T::lane(), r)) : 0u;
       sum.v[r] = fma(d.v[r], bits_to_float(T::lds_load4(scales + at)), sum.v[r]);
     }
-  } else {
+  } else if constexpr (!step_sums) {
     sum = d;
   }
+}
+
+/// The power of two that brings a format's sums to the weights' and rows' own scale.
+template <class T, class F>
+MONOLAYER_HOST_DEVICE constexpr float result_factor() {
+  constexpr int shift = is_mxfp4<F> ? T::mxfp4_shift : F::piece_bytes == 8 ? T::e4m3_shift : T::bf16_shift;
+  return bits_to_float(u32(127 + shift) << 23);
 }
 
 /// Adds this wave's share of units [begin, end) of the tile to `sum`; `column(unit)` gives the lane's rows.
@@ -72,15 +85,16 @@ MONOLAYER_DEVICE void multiply_units(Block& b, fragment_d& sum, int begin, int e
   constexpr int upc = Tile::units_per_chunk;
   constexpr int waves = T::consumer_waves;
   auto w = b.wait_for_block();
-  for (int u = begin + (T::wave() + waves - begin % waves) % waves; u < end; u += waves) {
-    const u32 chunk = b.next_chunk + u32(u / upc);
+  static_assert((waves & (waves - 1)) == 0);
+  for (int u = begin + ((T::wave() - begin) & (waves - 1)); u < end; u += waves) {
+    const u32 chunk = b.next_chunk + u32(u) / upc;
     if (!b.ring.wait_full(chunk, w)) {
       w.timed_out = w.timed_out && T::lane() == 0;
       fail(b, w, {failure::stream_wait, 0, 0, chunk, 0});
       return;
     }
     const lds_address at = b.ring.slot(chunk);
-    const u32 in_chunk = u32(u % upc);
+    const u32 in_chunk = u32(u) % upc;
     const lds_address scales =
         at + Tile::scales_at + (F::chunk_scale_bytes != 0 ? 0u : in_chunk * u32(F::scale_bytes));
     multiply_unit<T, F>(sum, at + in_chunk * Tile::unit_bytes, scales, column(u));
@@ -106,7 +120,7 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
                       float_to_bits(sums[sub].v[r]));
     }
   if (!b.sync()) return false;
-  constexpr int shift = is_mxfp4<typename Tile::format> ? T::mxfp4_shift : 0;
+  constexpr float factor = result_factor<T, typename Tile::format>();
   for (int first = T::wave() * T::wave_size; first < b.live * 16; first += Block::threads) {
     const int item = first + T::lane(), feature = item % 16, column = item / 16;
     const bool valid = column < b.live;
@@ -117,7 +131,7 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
         for (int w = 0; w < T::consumer_waves; ++w)
           total = add(total, bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * of_wave +
                                                         u32(column) * 64u + 4u * u32(feature))));
-        result[sub] = mul(total, bits_to_float(u32(127 + shift) << 23));
+        result[sub] = mul(total, factor);
       }
     done(feature, column, valid, result);
   }

@@ -20,7 +20,17 @@ MONOLAYER_DEVICE float wave_sum(float x) {
   return x;
 }
 
-/// Brings the live rows into LDS. `load(row, column)` returns 8 bf16 of the source. Columns K .. PaddedK - 1 are zero.
+/// 8 bf16 times 2^activation_shift, as staged rows are held.
+template <class T>
+MONOLAYER_DEVICE u32x4 shifted(u32x4 v) {
+  if constexpr (T::activation_shift != 0) {
+    constexpr float factor = bits_to_float(u32(127 + T::activation_shift) << 23);
+    for (u32& pair : v.v) pair = pack_bf16(mul(low_bf16(pair), factor), mul(high_bf16(pair), factor));
+  }
+  return v;
+}
+
+/// Brings the live rows into LDS, as they are. `load(row, column)` returns 8 bf16 of the source. Columns K .. PaddedK - 1 are zero.
 template <int K, int PaddedK, class Block, class Load>
 MONOLAYER_DEVICE void copy_rows(Block& b, Load load) {
   using T = typename Block::target;
@@ -33,8 +43,8 @@ MONOLAYER_DEVICE void copy_rows(Block& b, Load load) {
   }
 }
 
-/// RMSNorm in place over the staged rows: x -> bf16(x / sqrt(mean(x^2) + eps) * weight), f32 inside. `weight` is bf16
-/// [K]. copy_rows comes before, a sync() must follow. False: the block leaves.
+/// RMSNorm in place over the staged rows: x -> bf16(x / sqrt(mean(x^2) + eps) * weight), f32 inside, held times
+/// 2^activation_shift. `weight` is bf16 [K]. copy_rows comes before, a sync() must follow. False: the block leaves.
 template <int K, int PaddedK, class Block>
 MONOLAYER_DEVICE bool normalise_rows(Block& b, const void* weight, float eps) {
   using T = typename Block::target;
@@ -61,7 +71,9 @@ MONOLAYER_DEVICE bool normalise_rows(Block& b, const void* weight, float eps) {
       const u32x4 v = T::lds_load16(Block::layout::sums + 4u * u32(j * T::consumer_waves + w));
       for (int i = 0; i < 4; ++i) total = add(total, bits_to_float(v.v[i]));
     }
-    const float scale = reciprocal_sqrt(add(mul(total, 1.0f / K), eps));
+    // The power of two commutes with every rounding below.
+    constexpr float factor = bits_to_float(u32(127 + T::activation_shift) << 23);
+    const float scale = mul(reciprocal_sqrt(add(mul(total, 1.0f / K), eps)), factor);
     const lds_address at = Block::staged_row(j, PaddedK * 2);
     for (int c = Block::thread() * 8; c < K; c += step) {
       u32x4 v = T::lds_load16(at + u32(c) * 2);

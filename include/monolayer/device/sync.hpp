@@ -12,7 +12,7 @@ struct awaited {
   u32 slot, part, expected, seen;
 };
 
-/// Writes the failure record (the first claimant's only) and tells the peers. One lane calls it.
+/// Writes the failure record; the first claimant's stays. One lane calls it.
 template <class Block>
 MONOLAYER_DEVICE void report_failure(const Block& b, const awaited& w) {
   using T = typename Block::target;
@@ -31,11 +31,18 @@ MONOLAYER_DEVICE void report_failure(const Block& b, const awaited& w) {
   T::arrive_system(&r.epoch_high, u32(b.epoch >> 32));
   T::drain_stores();
   T::arrive_system(&r.word, u32(w.why));
-  for (int peer = 0; peer < Block::info.ranks; ++peer) {
-    if (peer == b.params.rank) continue;
-    failure_record& other = b.params.peer_state[peer]->failed;
-    if (T::compare_exchange(&other.claimed, 0, 1) != 0) continue;
-    T::arrive_system(&other.rank, u32(b.params.rank));
+}
+
+/// Tells the peers of this rank's own failure; blocks call it as they leave, any number of times.
+template <class T, class Program>
+MONOLAYER_DEVICE void tell_peers(const launch_params& p) {
+  const u32 word = T::poll4(&p.state->failed.word);
+  if (word == u32(failure::none) || word == u32(failure::peer_failed)) return;
+  for (int peer = 0; peer < Program::info.ranks; ++peer) {
+    failure_record& other = p.peer_state[peer]->failed;
+    if (peer == p.rank || T::compare_exchange(&other.claimed, 0, 1) != 0) continue;
+    T::arrive_system(&other.rank, u32(p.rank));
+    T::drain_stores();
     T::arrive_system(&other.word, u32(failure::peer_failed));
   }
 }

@@ -153,6 +153,8 @@ inline void add_slots(std::string& out, const program_info& p) {
   }
   out += "  scratch " + std::to_string(scratch) + " bytes, mailbox " + std::to_string(mailbox) +
          " bytes a rank\n";
+  if (const int most = grid_limit(p); most < 1 << 30)
+    out += "  at most " + count(most, "block") + " a launch\n";
 }
 
 }  // namespace description

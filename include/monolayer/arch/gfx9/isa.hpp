@@ -72,10 +72,10 @@ MONOLAYER_DEVICE u32 flag_read(lds_address at) {
 MONOLAYER_DEVICE void flag_write(lds_address at, u32 value) {
   asm volatile("s_waitcnt lgkmcnt(0)\n\tds_write_b32 %0, %1" : : "v"(lds<u8>(at)), "v"(value) : "memory");
 }
+/// After this wave's earlier LDS accesses: what it has read may be overwritten, what it wrote may be read.
 MONOLAYER_DEVICE void flag_add(lds_address at, u32 value) {
   asm volatile("s_waitcnt lgkmcnt(0)\n\tds_add_u32 %0, %1" : : "v"(lds<u8>(at)), "v"(value) : "memory");
 }
-MONOLAYER_DEVICE void wait_lds() { asm volatile("s_waitcnt lgkmcnt(0)" : : : "memory"); }
 
 // --- loads that other blocks' sc1 stores feed
 /// 16 bytes through a descriptor based 2 GiB below the first active lane's address: the active lanes' addresses must
@@ -220,7 +220,6 @@ MONOLAYER_DEVICE u32 blocks() { return 1; }
 MONOLAYER_DEVICE u32 flag_read(lds_address) { return 0; }
 MONOLAYER_DEVICE void flag_write(lds_address, u32) {}
 MONOLAYER_DEVICE void flag_add(lds_address, u32) {}
-MONOLAYER_DEVICE void wait_lds() {}
 template <int Aux>
 MONOLAYER_DEVICE u32x4 buffer_load16(const void*) {
   return {};

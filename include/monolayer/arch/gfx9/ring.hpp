@@ -69,7 +69,6 @@ class ring {
   }
   MONOLAYER_DEVICE lds_address slot(u32 n) { return slots_ + find(n).slot * slot_bytes_; }
   MONOLAYER_DEVICE void release(u32 n, u32 credits) {
-    isa::wait_lds();
     if (isa::thread() % 64 == 0) isa::flag_add(given(find(n).slot), credits);
   }
 

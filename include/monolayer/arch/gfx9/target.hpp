@@ -15,7 +15,6 @@ class consumer_group {
   MONOLAYER_DEVICE explicit consumer_group(lds_address at) : at_(at) {}
   MONOLAYER_DEVICE void sync() {
     expected_ += Waves;
-    isa::wait_lds();
     if (isa::thread() % 64 == 0) isa::flag_add(at_, 1);
     while (int(isa::uniform(isa::flag_read(at_)) - expected_) < 0) isa::yield();
   }

@@ -64,6 +64,7 @@ struct engine {
   void poll_point(wave& w, int lane) {
     if (--w.budget <= 0 && rng.one_in(16)) give_way(w, lane);
   }
+  void check_stack(wave& w, int lane);
   void pause();
   void park(wave& w);
   void rendezvous(op what, u64 u0 = 0, u64 u1 = 0, u64 u2 = 0);

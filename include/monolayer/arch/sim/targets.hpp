@@ -78,7 +78,6 @@ struct simulated : Layout {
   }
   static constexpr u32 arrange_e2m1x8(u32 codes) { return codes; }
   static constexpr u64 arrange_e4m3x8(u64 codes) { return codes; }
-  static fragment_b widen_e4m3x8(u32x2 codes) { return detail::widen_e4m3x8(codes); }
 
   static u32 shuffle_xor(u32 word, int mask) {
     detail::wave& w = *current.of;
@@ -195,9 +194,9 @@ struct gfx950 : detail::simulated<wave64_layout> {
   static constexpr const char* name = "sim::gfx950";
   static constexpr u32 lds_bytes = 163840;
   static constexpr u32 in_flight_bytes = 40960;
-  static constexpr int mxfp4_shift = 0;
   static constexpr int mxfp4_largest_scale = 252;
-  static fragment_b widen_e2m1x8(u32 codes, u32 scale) { return detail::widen_e2m1x8(codes, scale, mxfp4_shift); }
+  static fragment_b widen_e2m1x8(u32 codes, u32 scale) { return detail::widen_e2m1x8(codes, scale, 0); }
+  static fragment_b widen_e4m3x8(u32x2 codes) { return detail::widen_e4m3x8(codes); }
   static detail::traits sim_traits() { return {wave_size, consumer_waves, columns, true, true, name}; }
 };
 
@@ -205,9 +204,11 @@ struct sm90 : detail::simulated<wave32_layout> {
   static constexpr const char* name = "sim::sm90";
   static constexpr u32 lds_bytes = 232448;
   static constexpr u32 in_flight_bytes = 65536;
-  static constexpr int mxfp4_shift = 64;
-  static constexpr int mxfp4_largest_scale = 192;
-  static fragment_b widen_e2m1x8(u32 codes, u32 scale) { return detail::widen_e2m1x8(codes, scale, mxfp4_shift); }
+  static constexpr int mxfp4_largest_scale = 252;
+  /// The codes times 2^-126, as the real target places their bits.
+  static fragment_b widen_e2m1x8(u32 codes, u32) { return detail::widen_e2m1x8(codes, 1, 0); }
+  /// The codes times 2^-120.
+  static fragment_b widen_e4m3x8(u32x2 codes) { return detail::place_e4m3x8(codes); }
   static detail::traits sim_traits() { return {wave_size, consumer_waves, columns, false, false, name}; }
 };
 

@@ -40,9 +40,13 @@ inline void engine::lane_entry(transfer_t from) {
   jump_fcontext(e.scheduler, &gone);
 }
 
+inline void engine::check_stack(wave& w, int lane) {
+  const auto left = static_cast<const char*>(__builtin_frame_address(0)) - w.stacks[lane];
+  if (left < 1024) fail(error::stack, "a lane's stack is nearly full", here(w, lane));
+}
+
 inline void engine::give_way(wave& w, int lane) {
-  const auto depth = reinterpret_cast<const char*>(__builtin_frame_address(0)) - w.stacks[lane];
-  if (depth < 1024) fail(error::stack, "a lane's stack is nearly full", here(w, lane));
+  check_stack(w, lane);
   switch_context(w.contexts[lane], scheduler);
 }
 
@@ -59,6 +63,7 @@ inline void engine::park(wave& w) {
 
 inline void engine::suspend(wave& w, int lane) {
   if (w.runnable) {
+    check_stack(w, lane);
     const int next = pick_lane(w);
     current.lane = next;
     switch_context(w.contexts[lane], w.contexts[next]);

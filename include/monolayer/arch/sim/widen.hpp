@@ -60,4 +60,14 @@ inline fragment_b widen_e4m3x8(u32x2 codes) {
   return out;
 }
 
+/// The codes' bits at bf16's exponent and mantissa: the values times 2^-120.
+inline fragment_b place_e4m3x8(u32x2 codes) {
+  fragment_b out;
+  for (int t = 0; t < 4; ++t) {
+    const u32 pair = codes.v[t / 2] >> (t % 2 * 16), low = pair & 255, high = pair >> 8 & 255;
+    out.v[t] = (low & 0x80) << 8 | (low & 0x7f) << 4 | ((high & 0x80) << 8 | (high & 0x7f) << 4) << 16;
+  }
+  return out;
+}
+
 }  // namespace monolayer::sim::detail
