@@ -22,11 +22,12 @@ Rules
   missing            no instruction named by --require
 
 How things are recognised (include/monolayer/arch/gfx9/isa.hpp emits them):
-  payload store      *_store_* with sc1, other than 8 bytes wide (8 bytes with sc1 are tagged words: data and epoch in
-                     one store, which wait for nothing)
+  payload store      *_store_* with sc1, other than 8 bytes wide (those are tagged words: data and epoch in one
+                     store, which nothing has to wait for)
   arrival            a store directly behind `s_nop 0xa100`
-  meant vmcnt(0)     directly behind `s_nop 0xd100`: the producer waits for its newest chunk when it has nothing to issue
-Only s_nop's low 4 bits act, so the markers cost one wait state. Compilers emit s_nop 0..15.
+  meant vmcnt(0)     directly behind `s_nop 0xd100`: the producer waits for its newest chunk, with nothing to issue
+Only s_nop's low 4 bits act, so the markers cost one wait state; compilers emit s_nop 0..15. What is not seen: a
+wait of the compiler for fewer operations than needed but more than none, and anything between waves.
 The control flow graph is followed by instruction; loops are its strongly connected components. So a kernel must
 split into producer and consumers outside of any common loop.
 """
@@ -220,7 +221,7 @@ def main():
     parser.add_argument("--kernel", default="", help="regular expression; other kernels are left out")
     parser.add_argument("--require", action="append", default=[], metavar="MNEMONIC",
                         help="an instruction whose name starts so must be there")
-    parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="what the launch adds to static LDS")
+    parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="what the launch adds")
     parser.add_argument("--threads", type=int, help="threads of a block")
     args = parser.parse_args()
     tools = os.environ.get("ROCM_LLVM_BIN")

@@ -9,16 +9,17 @@ using namespace monolayer;
 
 namespace toy {
 
-// Each tile is 16 features x (chunks_per_tile * 1024) k of MXFP4, times 16 columns. A chunk: 8192 bytes of codes, lane
-// by lane (wave w, lane l: 16 bytes at (w * 64 + l) * 16, four steps of 8 codes), then 512 scales [step][row]. The last
-// chunk of a tile holds half of the steps only, so chunks differ in size.
+// Each tile is 16 features x (chunks_per_tile * 1024) k of MXFP4, times 16 columns. A chunk: 8192 bytes of
+// codes, lane by lane (wave w, lane l: 16 bytes at (w * 64 + l) * 16, four steps of 8 codes), then 512 scales
+// [step][row]. The last chunk of a tile holds half of the steps only, so chunks differ in size.
 constexpr u32 chunks_per_tile = 3, tiles = 4, workers = 2;
 constexpr u32 codes_bytes = 8192, scales_bytes = 512, chunk_bytes = codes_bytes + scales_bytes;
 constexpr u32 half_bytes = chunk_bytes / 2;
 constexpr u32 tile_bytes = (chunks_per_tile - 1) * chunk_bytes + half_bytes;
 constexpr u32 tile_k = (chunks_per_tile - 1) * 1024 + 512;
 
-constexpr u32 flag_abort = 0, group_at = 16, control_at = 64, partial_at = 1024, slots_at = partial_at + 8 * 1024;
+constexpr u32 flag_abort = 0, group_at = 16, control_at = 64, partial_at = 1024,
+              slots_at = partial_at + 8 * 1024;
 constexpr u32 slot_bytes = 9216, ring_count = 4, ring_cap = 3;
 
 struct arguments {
@@ -102,8 +103,8 @@ MONOLAYER_DEVICE void gather(const arguments& a, typename T::consumer_group& gro
   for (u32 tile = 0; tile < tiles; ++tile) {
     if (wave == 7) {  // the sync wave
       while (true) {
-        const bool mine = lane >= int(workers) ||
-                          T::poll4(a.words + (u32(lane) * tiles + tile) * 128) == a.epoch;
+        const bool mine =
+            lane >= int(workers) || T::poll4(a.words + (u32(lane) * tiles + tile) * 128) == a.epoch;
         if (T::ballot(mine) == ~u64(0)) break;
         T::pause();
       }
@@ -111,7 +112,8 @@ MONOLAYER_DEVICE void gather(const arguments& a, typename T::consumer_group& gro
     group.sync();
     if (wave == 0) {
       u32x4 parts[workers];
-      for (u32 b = 0; b < workers; ++b) parts[b] = T::slot_load16(a.slot + ((b * tiles + tile) * 64 + u32(lane)) * 16);
+      for (u32 b = 0; b < workers; ++b)
+        parts[b] = T::slot_load16(a.slot + ((b * tiles + tile) * 64 + u32(lane)) * 16);
       fragment_d sum{};
       for (u32 b = 0; b < workers; ++b) {
         const auto part = __builtin_bit_cast(fragment_d, parts[b]);
@@ -160,7 +162,8 @@ MONOLAYER_DEVICE void layer(const arguments& a) {
   }
   T::block_barrier();
   if (T::wave() == 0 && T::lane() == 0) {
-    if (T::fetch_add(a.control, 1) + 1 == u32(T::blocks())) T::compare_exchange(a.control + 4, a.epoch, a.epoch + 1);
+    if (T::fetch_add(a.control, 1) + 1 == u32(T::blocks()))
+      T::compare_exchange(a.control + 4, a.epoch, a.epoch + 1);
   }
 }
 
@@ -202,7 +205,8 @@ MONOLAYER_DEVICE void cases(const u8* in, u8* out) {
   T::slot_store16(slot + 512 + lane * 16, u32x4{{word, 1, 2, 3}});
   T::tagged_store_peer(slot + 2048 + lane * 8, u64(word) << 32 | u32(lane));
   T::drain_stores();
-  const u32x4 s = T::slot_load16(slot + 512 + (lane ^ 3) * 16), t = T::tagged_load2(slot + 2048 + lane / 2 * 16);
+  const u32x4 s = T::slot_load16(slot + 512 + (lane ^ 3) * 16),
+              t = T::tagged_load2(slot + 2048 + lane / 2 * 16);
   put(s.v[0], s.v[3], t.v[0], t.v[3]);
   const u32x4 p = T::poll16(slot + 128 + lane / 4 * 16);
   put(T::slot_load4(slot + lane / 2 * 4), T::poll4(slot + 128 + (lane ^ 7) * 4), p.v[0], p.v[3]);
@@ -227,4 +231,6 @@ using machine = gfx950;
 #endif
 
 extern "C" __global__ void __launch_bounds__(576) toy_layer(toy::arguments a) { toy::layer<machine>(a); }
-extern "C" __global__ void __launch_bounds__(64) toy_cases(const u8* in, u8* out) { toy::cases<machine>(in, out); }
+extern "C" __global__ void __launch_bounds__(64) toy_cases(const u8* in, u8* out) {
+  toy::cases<machine>(in, out);
+}

@@ -216,8 +216,8 @@ def main():
             for late in (False, True):
                 for sched in ("rr", "adv"):
                     for seed in range(args.seeds if sched == "adv" else 2):
-                        runs.append((f"{arch} layer, {sched} seed {seed}, {'delayed' if late else 'at once'}",
-                                     lambda sched=sched, seed=seed: layer.run(g, code, sched=sched, seed=seed * 977 + 1),
+                        run = lambda sched=sched, seed=seed: layer.run(g, code, sched=sched, seed=seed * 977 + 1)
+                        runs.append((f"{arch} layer, {sched} seed {seed}, {'delayed' if late else 'at once'}", run,
                                      late))
             for name, run, late in runs:
                 g.gfxi_launch.__defaults__ = (3 if late else 1, 0)  # the interpreter reads --async at import only

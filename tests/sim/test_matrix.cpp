@@ -94,11 +94,14 @@ TEMPLATE_TEST_CASE("Quantised weights widen exactly", "", sim::gfx950, sim::sm90
   using T = TestType;
   constexpr float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   int wrong = 0;
-  for (u32 scale = T::mxfp4_shift ? 60 : 2; scale <= static_cast<u32>(T::mxfp4_largest_scale); ++scale)
+  // Where MX scales multiply the sums, they are not in the weights; what is left is a constant power of two.
+  const int e2m1_down = T::mxfp4_scales_sums ? T::mxfp4_shift + T::activation_shift : 127;
+  for (u32 scale = 2; scale <= static_cast<u32>(T::mxfp4_largest_scale); ++scale)
     for (u32 half = 0; half < 2; ++half) {
       const fragment_b b = T::widen_e2m1x8(T::arrange_e2m1x8(half ? 0xfedcba98u : 0x76543210u), scale);
       for (int i = 0; i < 8; ++i) {
-        const double want = std::ldexp(e2m1[i], static_cast<int>(scale) - 127 - T::mxfp4_shift) * (half ? -1 : 1);
+        const int power = (T::mxfp4_scales_sums ? 0 : static_cast<int>(scale)) - e2m1_down;
+        const double want = std::ldexp(e2m1[i], power) * (half ? -1 : 1);
         const double seen = bf16(b.v[i / 2] >> (i % 2 * 16) & 0xffff);
         wrong += seen != want || std::signbit(seen) != std::signbit(want);
       }
@@ -107,7 +110,7 @@ TEMPLATE_TEST_CASE("Quantised weights widen exactly", "", sim::gfx950, sim::sm90
   for (u32 code = 0; code < 256; ++code) {
     if ((code & 0x7f) == 0x7f) continue;
     const u32 e = code >> 3 & 15, m = code & 7;
-    const double want = std::ldexp(e ? 8.0 + m : m, (e ? static_cast<int>(e) : 1) - 10) * (code & 128 ? -1 : 1);
+    const double want = std::ldexp(e ? 8.0 + m : m, (e ? static_cast<int>(e) : 1) - 10 - T::e4m3_shift - T::activation_shift) * (code & 128 ? -1 : 1);
     const u64 codes = T::arrange_e4m3x8(u64{code} << 24);
     const fragment_b b = T::widen_e4m3x8({{static_cast<u32>(codes), static_cast<u32>(codes >> 32)}});
     wrong += bf16(b.v[1] >> 16) != want || b.v[0] != 0 || b.v[2] != 0;

@@ -1,10 +1,12 @@
-// Running a model on a backend: memory of all ranks, launches, results. A backend has
+// Running a model on a backend: memory of all ranks, launches, results. The program that runs may be another one than the
+// model's, on another target than it was packed for: tests of mutants do that. A backend has
 //   void* allocate(int rank, size_t bytes, const char* name, memory_use)   zeroed, 256-byte aligned
 //   void write(void* to, const void* from, size_t), read(void* to, const void* from, size_t)
 //   template <class T, class P> void prepared(const rank_memory&, int rank)
 //   template <class T, class P> void launch(const launch_params&, int blocks)
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "slices/model.hpp"
@@ -20,10 +22,10 @@ struct run_options {
   u64 local_deadline_ns = 200'000'000, peer_deadline_ns = 20'000'000'000;
 };
 
-template <class Backend, class T, class C>
+template <class Backend, class T, class C, class Running = T, class Program = slices<C>>
 struct session {
-  using program = slices<C>;
-  using plan = monolayer::plan<T, program>;
+  using program = Program;
+  using plan = monolayer::plan<Running, program>;
   static constexpr int ranks = C::ranks;
 
   struct rank_data {
@@ -48,7 +50,7 @@ struct session {
         of[r].memory.mailbox[o] = of[o].memory.mailbox[o];
         of[r].memory.state[o] = of[o].memory.state[o];
       }
-    for (int r = 0; r < ranks; ++r) backend.template prepared<T, program>(of[r].memory, r);
+    for (int r = 0; r < ranks; ++r) backend.template prepared<Running, program>(of[r].memory, r);
   }
 
   /// Fills the inputs of all ranks: bf16 [rows][hidden]. Outputs are poisoned.
@@ -67,7 +69,8 @@ struct session {
     span_arguments a;
     a.layers = of[rank].layers + first;
     a.kinds = std::span<const u64>(kinds).subspan(std::size_t(first), std::size_t(count));
-    a.input = first == 0 ? of[rank].input : of[rank].output;
+    const auto before = kinds.begin() + first;  // slice A leaves the stream as it was
+    a.input = std::find(kinds.begin(), before, u64(program::slice_b)) == before ? of[rank].input : of[rank].output;
     a.output = of[rank].output;
     a.row_slots = of[rank].row_slots;
     a.rows = rows;
@@ -77,11 +80,11 @@ struct session {
     a.ring_limit = o.ring_limit;
     a.local_deadline_ns = o.local_deadline_ns;
     a.peer_deadline_ns = o.peer_deadline_ns;
-    return must(bind<T, program>(of[rank].memory, a));
+    return must(bind<Running, program>(of[rank].memory, a));
   }
   /// Enqueues layers [first, first + count) as one launch on every rank.
   void launch(int rows, int first, int count, const run_options& o) {
-    for (int r = 0; r < ranks; ++r) backend.template launch<T, program>(params(r, rows, first, count, o), o.blocks);
+    for (int r = 0; r < ranks; ++r) backend.template launch<Running, program>(params(r, rows, first, count, o), o.blocks);
   }
   std::vector<u16> output(int rank) const { return fetch(of[rank].output, std::size_t(C::max_rows) * C::hidden); }
   std::vector<u16> q(int rank, int layer) const {

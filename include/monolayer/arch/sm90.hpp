@@ -31,6 +31,8 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   /// Chunks that the producer issues at once, one a lane.
   static constexpr u32 ring_batch = 2;
 
+  MONOLAYER_DEVICE static int opaque(int x) { return x; }
+  MONOLAYER_DEVICE static const void* opaque(const void* p) { return p; }  // arguments lie in constant memory
   // --- identities
   MONOLAYER_DEVICE static int lane() { return static_cast<int>(threadIdx.x % 32); }
   MONOLAYER_DEVICE static int wave() { return static_cast<int>(threadIdx.x / 32); }

@@ -74,7 +74,8 @@ inline constexpr u32 ring_credits = 8;
 /// and use slot n % count; producer and consumers derive the number alike from the walk over tiles.
 ///   producer wave: bool push(const void* source, u32 bytes, watch&)  waits for the slot's credits and the cap, then
 ///                     starts the copy of `bytes` (a multiple of 16, 16-byte aligned); false if watch says stop
-///                  void flush()   starts what push still holds back (a target may issue several at once)
+///                  void flush()   starts what push still holds back (a target may issue several at once) and sees to it
+///                     that consumers learn of all that lands; called before the producer waits for anything else
 ///                  void drain()   waits until everything that was started has landed
 ///   consumer wave: bool wait_full(u32 n, watch&)   false if watch says stop
 ///                  lds_address slot(u32 n)
@@ -100,6 +101,9 @@ concept target = requires(int lane, u32 word, u64 wide, float number, lds_addres
   { T::b_column(lane) } -> std::same_as<int>;     // 0..columns-1
   { T::d_row(lane, 0) } -> std::same_as<int>;     // 0..15
   { T::d_column(lane, 0) } -> std::same_as<int>;  // 0..columns-1
+  // The same address of constant memory, about which the compiler may assume nothing that it knew before.
+  { T::opaque(source) } -> std::same_as<const void*>;
+  { T::opaque(lane) } -> std::same_as<int>;  // the same for a wave-uniform number
   // --- identities
   { T::lane() } -> std::same_as<int>;
   { T::wave() } -> std::same_as<int>;   // consumers 0..consumer_waves-1, then the producer

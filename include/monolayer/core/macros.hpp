@@ -17,3 +17,12 @@
 #define MONOLAYER_HOST_DEVICE inline
 #define MONOLAYER_GLOBAL
 #endif
+
+// Loops whose bodies are large enough: unrolling them only costs instruction cache.
+#if defined(__CUDACC__)
+#define MONOLAYER_NO_UNROLL _Pragma("unroll 1")
+#elif defined(__clang__)
+#define MONOLAYER_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define MONOLAYER_NO_UNROLL
+#endif

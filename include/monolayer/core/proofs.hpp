@@ -7,17 +7,16 @@
 //
 // A program that passes cannot deadlock, overwrite what is still to be read, or count an arrival for another
 // use, in any span of its kinds. The proofs stand on what the pipeline does:
-//   - a block walks the stages in the listed order and all blocks are co-resident: a wait for something
-//   listed
-//     before, or of an earlier layer, ends;
-//   - a tile arrives after all that it reads was read; every tile of a stage that is not routed runs in every
-//   layer
-//     and waits, whatever rows are live; a launch without a live row does nothing;
-//   - the owner of tile 0 of a routed stage waits for what the stage reads before it arrives for dead rows;
-//   - a tile polls every word of the live rows that it waits for in a tagged slot (reach own: of its part),
-//   and
-//     from every rank where the scope is peers;
-//   - all ranks run the same kinds with the same live rows; a launch begins after its GPU ended the one
+//   - A block walks the stages in the listed order, and all blocks are co-resident: a wait for something
+//     listed before, or of an earlier layer, ends.
+//   - A tile arrives after all that it reads was read. Every tile of a stage that is not routed runs in every
+//     layer and waits, whatever rows are live. A launch without a live row does nothing.
+//   - The owner of tile 0 of a routed stage waits for what the stage reads before it arrives for dead rows.
+//   - A tile polls every word of the live rows that it needs of a tagged slot (reach all: every word of the
+//     slot), and from every rank where the scope is peers.
+//   - A block that reads for a routed stage owns a tile of a later stage that stands in for it: a launch has
+//     at most grid_limit(info) blocks.
+//   - All ranks run the same kinds with the same live rows. A launch begins after its GPU ended the one
 //   before.
 //
 // Passes for a device skip the proofs (the host pass of the same file has them), as does

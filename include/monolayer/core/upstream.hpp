@@ -10,7 +10,8 @@
 // From layer to layer only the newest use of each slot matters. So a layer of kind k is a monotone function
 // on the vector of what the slots' newest writers have, and the worst vector over all sequences of kinds is a
 // fixed point, as in data flow analysis: each of 16 entries can only fall twice, so it ends, and it holds for
-// spans of any length.
+// spans of any length. It errs on one side only: where several kinds each carry the order through a slot of
+// their own, a program may be refused that would be safe (tests/core/test_upstream.cpp counts how often).
 #pragma once
 
 #include "monolayer/core/graph.hpp"

@@ -9,6 +9,25 @@
 
 namespace monolayer {
 
+/// A block's place in the grid, computed once.
+struct grid_place {
+  int block, blocks;
+  int groups, group, members, index;  // this block is member `index` of the `members` blocks of its locality group
+
+  template <class T>
+  MONOLAYER_DEVICE static grid_place of_this_block(int groups) {
+    const int block = T::block(), blocks = T::blocks();
+    if (groups <= 1 || blocks % groups != 0) return {block, blocks, 1, 0, blocks, block};
+    return {block, blocks, groups, block % groups, blocks / groups, block / groups};
+  }
+  /// The same place, from which the compiler cannot compute every stage's tiles ahead of the loop over layers.
+  template <class T>
+  MONOLAYER_DEVICE grid_place opaque() const {
+    return {T::opaque(block), T::opaque(blocks), T::opaque(groups), T::opaque(group), T::opaque(members),
+            T::opaque(index)};
+  }
+};
+
 template <class T, class Program>
 struct block {
   using target = T;
@@ -18,7 +37,8 @@ struct block {
   static constexpr program_info info = Program::info;
   static constexpr int threads = T::consumer_waves * T::wave_size;
 
-  const launch_params& params;
+  const launch_params* params;
+  grid_place grid;
   typename T::consumer_group group;
   typename T::ring ring;
   const layer_entry* entry = nullptr;  // of the current layer
@@ -32,8 +52,8 @@ struct block {
   u32 routed = 0;      // routing_epoch() of the routing in LDS
   int live = 0;        // live rows; column j of the matrix unit is the j-th of them
 
-  MONOLAYER_DEVICE explicit block(const launch_params& p, ring_geometry g)
-      : params(p), group(layout::group), ring(g) {}
+  MONOLAYER_DEVICE block(const launch_params& p, const grid_place& place, ring_geometry g)
+      : params(&p), grid(place), group(layout::group), ring(g) {}
 
   MONOLAYER_DEVICE static int thread() { return T::wave() * T::wave_size + T::lane(); }
   /// Row of the launch that column j holds.
@@ -52,7 +72,7 @@ struct block {
   MONOLAYER_DEVICE void abort() { T::lds_flag_store(layout::abort_flag, syncs + 1); }
 
   MONOLAYER_DEVICE watch<T> wait_for_block() const {
-    return {layout::abort_flag, params.state, params.local_deadline_ns};
+    return {layout::abort_flag, params->state, params->local_deadline_ns};
   }
 
   /// LDS address of column j's staged row, for rows of `bytes` bytes.
@@ -85,7 +105,7 @@ struct slot_view {
   MONOLAYER_DEVICE static slot_view use(const Block& b, u32 number) {
     using memory = typename Block::memory;
     const u32 buffer = s.buffers == 1 ? 0 : number % u32(s.buffers);
-    return {b.params.slots + memory::payload_offset(Slot) + buffer * memory::buffer_bytes(Slot)};
+    return {b.params->slots + memory::payload_offset(Slot) + buffer * memory::buffer_bytes(Slot)};
   }
   /// The use that this layer writes and reads.
   template <class Block>

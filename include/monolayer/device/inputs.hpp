@@ -26,7 +26,7 @@ struct residual_stream {
   MONOLAYER_DEVICE static residual_stream newest(const Block& b) {
     const slot_clock c = b.template clock<Hidden>();
     return {slot_view<T, typename Block::program, Hidden>::use(b, c.uses - 1),
-            c.in_span != 0 ? nullptr : static_cast<const u8*>(b.params.input)};
+            c.in_span != 0 ? nullptr : static_cast<const u8*>(b.params->input)};
   }
   MONOLAYER_DEVICE u32x4 load8(int row, int column) const {
     return input != nullptr ? T::load16(input + (u64(row) * columns + u64(column)) * 2) : view.load8(row, column);
@@ -72,9 +72,10 @@ struct routing {
     static_assert(experts % 2 == 0);
     if (b.routed == routing_epoch(b.layer)) return true;
     const auto view = slot_view<T, P, Logits>::current(b);
+    MONOLAYER_NO_UNROLL
     for (int i = Block::thread(); i < b.live * experts / 2; i += Block::threads) {
       const int j = i / (experts / 2), e = i % (experts / 2) * 2;
-      const u32x4 v = wait_tagged(b, view.at(b.row(j), e), b.tag(), b.params.local_deadline_ns,
+      const u32x4 v = wait_tagged(b, view.at(b.row(j), e), b.tag(), b.params->local_deadline_ns,
                                   {failure::slot_wait, u32(Logits), 0, 0, 0});
       const lds_address to = Block::layout::scores + 4u * u32(j * experts + e);
       T::lds_store4(to, float_to_bits(sigmoid(bits_to_float(v.v[0]))));
@@ -97,6 +98,7 @@ struct expert_activations {
     if (b.staged == b.layer * 16 + Number) return true;
     const auto routed = slot_view<T, P, Routed>::current(b);
     const auto shared = slot_view<T, P, Shared>::current(b);
+    MONOLAYER_NO_UNROLL
     for (int j = 0; j < b.live; ++j) {
       const int row = b.row(j);
       const lds_address to = Block::staged_row(j, (top_k + 1) * PaddedI * 2);

@@ -13,13 +13,14 @@ struct producer {
   using layout = lds_layout<T, Program>;
   static constexpr program_info info = Program::info;
 
-  const launch_params& params;
+  const launch_params* params;
+  grid_place grid;
   typename T::ring ring;
   const layer_entry* entry = nullptr;
   u32 layer = 0;
 
   MONOLAYER_DEVICE watch<T> wait_for_block() const {
-    return {layout::abort_flag, params.state, params.local_deadline_ns};
+    return {layout::abort_flag, params->state, params->local_deadline_ns};
   }
   /// Waits, in LDS, until the consumers have routed this layer.
   MONOLAYER_DEVICE bool wait_routing() {
@@ -32,6 +33,7 @@ struct producer {
   }
   MONOLAYER_DEVICE bool push_run(const u8* from, int chunks, u32 bytes) {
     watch<T> w = wait_for_consumers();
+    MONOLAYER_NO_UNROLL
     for (int c = 0; c < chunks; ++c)
       if (!ring.push(from + u64(c) * bytes, bytes, w)) return false;
     return true;
@@ -41,7 +43,7 @@ struct producer {
   // The producer waits for its own block's consumers, which have deadlines of their own and abort the block when one
   // passes; it only needs to outlast the longest of them.
   MONOLAYER_DEVICE watch<T> wait_for_consumers() const {
-    return {layout::abort_flag, params.state, 2 * (params.local_deadline_ns + params.peer_deadline_ns)};
+    return {layout::abort_flag, params->state, 2 * (params->local_deadline_ns + params->peer_deadline_ns)};
   }
 };
 
@@ -85,29 +87,34 @@ template <class Block>
 MONOLAYER_DEVICE bool check_in(Block& b, u32 base) {
   using T = typename Block::target;
   if (T::wave() == 0 && T::lane() == 0) {
-    T::fetch_add(&b.params.state->check_in, 1);
-    wait_counter(b, &b.params.state->check_in, base + u32(T::blocks()), {failure::check_in, 0, 0, 0, 0});
+    T::fetch_add(&b.params->state->check_in, 1);
+    wait_counter(b, &b.params->state->check_in, base + u32(T::blocks()), {failure::check_in, 0, 0, 0, 0});
   }
   return b.sync();
 }
 
 template <class T, class Program>
-MONOLAYER_DEVICE void consume(const launch_params& p, ring_geometry g, int live, u64 newest, u32 check_in_base) {
-  block<T, Program> b(p, g);
+MONOLAYER_DEVICE position consume(const launch_params& p, ring_geometry g, int live, int layer_count, u64 newest,
+                                  u32 check_in_base) {
+  block<T, Program> b(p, grid_place::of_this_block<T>(p.groups), g);
   b.live = live;
-  if (!check_in(b, check_in_base)) return;
-  for (int i = 0; i < p.layer_count; ++i) {
+  b.epoch = newest;
+  if (!check_in(b, check_in_base)) return {b.layer, b.stage, b.tile, b.epoch};
+  MONOLAYER_NO_UNROLL
+  for (int i = 0; i < layer_count; ++i) {
     b.layer = u32(i);
     b.entry = p.layers + i;
     b.epoch = epoch_after(newest, u32(i) + 1);
-    if (!consume_layer<Program, 0>(b, u32(T::load8(&b.entry->kind).v[0]), typename Program::kinds{})) return;
+    if (!consume_layer<Program, 0>(b, u32(T::load8(&b.entry->kind).v[0]), typename Program::kinds{})) break;
   }
+  return {b.layer, b.stage, b.tile, b.epoch};
 }
 
 template <class T, class Program>
-MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g) {
-  producer<T, Program> producing{p, typename T::ring(g)};
-  for (int i = 0; i < p.layer_count; ++i) {
+MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g, int layer_count) {
+  producer<T, Program> producing{&p, grid_place::of_this_block<T>(p.groups), typename T::ring(g)};
+  MONOLAYER_NO_UNROLL
+  for (int i = 0; i < layer_count; ++i) {
     producing.layer = u32(i);
     producing.entry = p.layers + i;
     if (!produce_layer<Program, 0>(producing, u32(T::load8(&producing.entry->kind).v[0]), typename Program::kinds{}))
@@ -119,14 +126,19 @@ MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g) {
 
 /// The last block to leave moves the state on, unless the rank has failed.
 template <class T, class Program>
-MONOLAYER_DEVICE void leave(const launch_params& p, u64 newest, u32 check_in_base, u32 exit_base) {
-  if (T::lds_flag_load(lds_layout<T, Program>::abort_flag) != 0) tell_peers<T, Program>(p);
+MONOLAYER_DEVICE void leave(const launch_params& p, const position& at, u64 newest, u32 check_in_base,
+                            u32 exit_base) {
+  if (T::lds_load4(lds_layout<T, Program>::abort_flag) != 0) {
+    record_failure<T, Program>(p, at);
+    tell_peers<T, Program>(p);
+  }
   const u32 before = T::fetch_add(&p.state->exits, 1);
   if (before + 1 != exit_base + u32(T::blocks())) return;
   if (T::poll4(&p.state->failed.word) != 0) {
     T::fetch_add(&p.state->failed_launches, 1);
     return;
   }
+  MONOLAYER_NO_UNROLL
   for (int s = 0; s < Program::info.slot_count; ++s)
     T::store4(&p.state->uses[s], T::lds_load4(lds_layout<T, Program>::clocks + 16 * u32(s)));
   const u64 epoch = epoch_after(newest, u32(p.layer_count));
@@ -150,18 +162,21 @@ MONOLAYER_DEVICE void run_block(const launch_params& p) {
   if (T::wave() == T::consumer_waves) T::ring::init(g);
   T::block_barrier();
   const bool failed_before = T::lds_load4(layout::abort_flag) != 0;
+  // Without a live row there is nothing to compute or to wait for; the epoch moves on all the same.
+  const int layer_count = live == 0 ? 0 : p.layer_count;
+  position at{0, 0, 0, newest};
   if (!failed_before) {
     if (T::wave() == T::consumer_waves)
-      detail::produce<T, Program>(p, g);
+      detail::produce<T, Program>(p, g, layer_count);
     else
-      detail::consume<T, Program>(p, g, live, newest, check_in_base);
+      at = detail::consume<T, Program>(p, g, live, layer_count, newest, check_in_base);
   }
   T::block_barrier();
   if (T::wave() == 0 && T::lane() == 0) {
     if (failed_before) {
       if (T::block() == 0) T::fetch_add(&p.state->failed_launches, 1);
     } else {
-      detail::leave<T, Program>(p, newest, check_in_base, exit_base);
+      detail::leave<T, Program>(p, at, newest, check_in_base, exit_base);
     }
   }
 }

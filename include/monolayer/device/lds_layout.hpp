@@ -24,7 +24,8 @@ struct lds_layout {
   static constexpr u32 routing_flag = 4;
   static constexpr u32 group = 16;
   static constexpr u32 clocks = group + 48;
-  static constexpr u32 live_rows = clocks + 16 * max_slots;  // u32 [8]: row of each live column
+  static constexpr u32 failures = clocks + 16 * max_slots;           // awaited [consumer_waves + 1], 32 bytes each
+  static constexpr u32 live_rows = failures + 32 * (T::consumer_waves + 1);  // u32 [8]: row of each live column
   // routing of the current layer
   static constexpr int pairs = Program::info.max_rows * Program::info.top_k;
   static constexpr u32 distinct_count = live_rows + 32;

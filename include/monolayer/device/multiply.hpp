@@ -86,10 +86,10 @@ MONOLAYER_DEVICE void multiply_units(Block& b, fragment_d& sum, int begin, int e
   constexpr int waves = T::consumer_waves;
   auto w = b.wait_for_block();
   static_assert((waves & (waves - 1)) == 0);
+  MONOLAYER_NO_UNROLL
   for (int u = begin + ((T::wave() - begin) & (waves - 1)); u < end; u += waves) {
     const u32 chunk = b.next_chunk + u32(u) / upc;
     if (!b.ring.wait_full(chunk, w)) {
-      w.timed_out = w.timed_out && T::lane() == 0;
       fail(b, w, {failure::stream_wait, 0, 0, chunk, 0});
       return;
     }
@@ -121,6 +121,7 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
     }
   if (!b.sync()) return false;
   constexpr float factor = result_factor<T, typename Tile::format>();
+  MONOLAYER_NO_UNROLL
   for (int first = T::wave() * T::wave_size; first < b.live * 16; first += Block::threads) {
     const int item = first + T::lane(), feature = item % 16, column = item / 16;
     const bool valid = column < b.live;

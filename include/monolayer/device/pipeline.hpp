@@ -26,25 +26,22 @@ struct kind_list {
   static constexpr int count = sizeof...(Lists);
 };
 
-/// Which tiles of a stage a block owns: a pure function of the table, the grid and the block.
+/// Which tiles of a stage a block owns: a pure function of the table, the grid and the block. Ordinals run over the
+/// tiles of the block's locality group where the stage is by_group, else over all tiles.
 struct own_tiles {
   int first, step, count;  // ordinals first, first + step, ... < count
-  int per_part, groups, group;
+  int groups, group;
 
-  /// Ordinals run over the tiles of this block's group where the stage is by_group, else over all tiles.
-  MONOLAYER_HOST_DEVICE constexpr int tile(int ordinal) const {
+  MONOLAYER_HOST_DEVICE constexpr int tile(int ordinal, int per_part) const {
     return groups == 1 ? ordinal : (group + groups * (ordinal / per_part)) * per_part + ordinal % per_part;
   }
 };
 
 /// `offset` shifts the owners of a stage's tiles, so that stages that can run side by side start on different blocks.
-MONOLAYER_HOST_DEVICE constexpr own_tiles tiles_of_block(const stage_info& s, int parts, int tiles, int block,
-                                                         int blocks, int groups, int offset) {
-  if (!s.by_group || groups == 1 || blocks % groups != 0)
-    return {(block + blocks - offset % blocks) % blocks, blocks, tiles, tiles, 1, 0};
-  const int per_part = tiles / parts, group = block % groups, members = blocks / groups, index = block / groups;
-  const int own_parts = (parts - group + groups - 1) / groups;
-  return {(index + members - offset % members) % members, members, own_parts * per_part, per_part, groups, group};
+MONOLAYER_HOST_DEVICE constexpr int first_ordinal(int index, int members, int offset) {
+  int first = index - offset;
+  while (first < 0) first += members;
+  return first;
 }
 
 /// Owners of a stage start where the tiles of the stages before it in the kind ended (as planned, not as routed).
@@ -71,14 +68,27 @@ MONOLAYER_HOST_DEVICE constexpr bool has_own_reads(const stage_info& s) {
 
 namespace detail {
 
+/// The same parameters, but the compiler may keep nothing that it loaded from them before: they are 300 bytes, and held
+/// from stage to stage they would fill CDNA's scalar registers.
+template <class T>
+MONOLAYER_DEVICE const launch_params* reload(const launch_params* p) {
+  return static_cast<const launch_params*>(T::opaque(p));
+}
+
 template <class P, int Kind, int Index, class Code, class Routing>
-MONOLAYER_DEVICE own_tiles own(int block, int blocks, int groups) {
+MONOLAYER_DEVICE own_tiles own(const grid_place& g) {
   constexpr stage_info s = P::info.kinds[Kind].stages[Index];
-  constexpr int parts = parts_of_stage(P::info, s);
   constexpr int offset = owner_offset(P::info.kinds[Kind], Index);
-  int tiles = s.tiles;
-  if constexpr (s.routed) tiles = Code::template tile_count<Routing>();
-  return tiles_of_block(s, parts, tiles, block, blocks, groups, offset);
+  if constexpr (s.routed) {
+    return {first_ordinal(g.block, g.blocks, offset), g.blocks, Code::template tile_count<Routing>(), 1, 0};
+  } else if constexpr (!s.by_group) {
+    return {first_ordinal(g.block, g.blocks, offset), g.blocks, s.tiles, 1, 0};
+  } else {
+    constexpr int parts = parts_of_stage(P::info, s), per_part = s.tiles / parts;
+    int own_parts = 0;
+    for (int part = g.group; part < parts; part += g.groups) ++own_parts;
+    return {first_ordinal(g.index, g.members, offset), g.members, own_parts * per_part, g.groups, g.group};
+  }
 }
 
 // ---------------------------------------------------------------------------------------------- consumer waves
@@ -108,7 +118,10 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
   constexpr stage_info s = P::info.kinds[Kind].stages[Index];
   constexpr slot_info to = s.writes >= 0 ? P::info.slots[s.writes] : slot_info{};
   constexpr bool own_reads = has_own_reads(s);
+  constexpr int stage_parts = parts_of_stage(P::info, s);
   constexpr int offset = owner_offset(P::info.kinds[Kind], Index);
+  b.params = reload<T>(b.params);
+  b.grid = b.grid.template opaque<T>();
   b.stage = Index;
   b.tile = 0;
   T::trace(b.layer, Index, 0);
@@ -119,10 +132,11 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
     if (!b.sync() || !Code::input::prepare(b)) return false;
     ready = true;
   }
-  const own_tiles mine = own<P, Kind, Index, Code, routing>(T::block(), T::blocks(), b.params.groups);
+  const own_tiles mine = own<P, Kind, Index, Code, routing>(b.grid);
+  MONOLAYER_NO_UNROLL
   for (int ordinal = mine.first; ordinal < mine.count; ordinal += mine.step) {
-    const int tile = mine.tile(ordinal);
-    const int per_part = s.tiles / to.parts;
+    const int tile = mine.tile(ordinal, s.tiles / stage_parts);
+    constexpr int per_part = s.tiles / to.parts;
     const int part = s.routed ? 0 : tile / per_part;
     b.tile = u32(tile);
     T::trace(b.layer, Index, u32(tile));
@@ -146,7 +160,7 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
     }
   }
   if constexpr (s.routed && s.writes >= 0) {
-    if (T::block() == offset % T::blocks() && T::wave() == 0)
+    if (first_ordinal(b.grid.block, b.grid.blocks, offset) == 0 && T::wave() == 0)
       Code::units_without_tile(b, [&](int unit, int count) { arrive<s.writes>(b, 0, unit, count); });
   }
   return true;
@@ -172,45 +186,72 @@ MONOLAYER_DEVICE bool consume_layer(Block& b, u32 kind, kind_list<List, Rest...>
   // The slots that this kind writes have one more use behind them.
   if (!b.sync()) return false;
   constexpr unsigned written = slots_written(P::info.kinds[Kind]);
+  MONOLAYER_NO_UNROLL
   for (int slot = 0; slot < max_slots; ++slot)
     if ((written >> slot & 1u) != 0) b.advance_clock(slot);
   return b.sync();
 }
 
 // ------------------------------------------------------------------------------------------------ producer wave
+// The stages only say what they stream; one loop pushes it, so that the ring's code is there once.
 
-template <class P, int Kind, int Index, class Code, class Producer>
-MONOLAYER_DEVICE bool produce_stage(Producer& p) {
+/// Calls f.template operator()<Index, Code>() for the stage with that index.
+template <int Index, class F>
+MONOLAYER_DEVICE void with_stage(int, F, stage_list<>) {}
+template <int Index, class F, class Code, class... Rest>
+MONOLAYER_DEVICE void with_stage(int index, F f, stage_list<Code, Rest...>) {
+  if (index == Index)
+    f.template operator()<Index, Code>();
+  else
+    with_stage<Index + 1>(index, f, stage_list<Rest...>{});
+}
+
+template <class P, int Kind, class Producer, class List>
+MONOLAYER_DEVICE bool produce_stages(Producer& p, List list) {
   using T = typename Producer::target;
   using routing = routing_table<Producer>;
-  if constexpr (!std::is_void_v<typename Code::weights>) {
-    constexpr stage_info s = P::info.kinds[Kind].stages[Index];
-    constexpr bool needs_routing = s.routed || requires { Code::streams_by_routing; };
-    if constexpr (s.routed)
-      if (!p.wait_routing()) return false;
-    const own_tiles mine = own<P, Kind, Index, Code, routing>(T::block(), T::blocks(), p.params.groups);
+  MONOLAYER_NO_UNROLL
+  for (int stage = 0; stage < List::count; ++stage) {
+    p.params = reload<T>(p.params);
+    p.grid = p.grid.template opaque<T>();
+    bool streams = false, by_routing = false;
+    with_stage<0>(stage, [&]<int Index, class Code>() {
+      streams = !std::is_void_v<typename Code::weights>;
+      by_routing = P::info.kinds[Kind].stages[Index].routed || requires { Code::streams_by_routing; };
+    }, list);
+    if (!streams) continue;
+    if (by_routing && !p.wait_routing()) return false;
+    own_tiles mine{};
+    u32 bytes = 0;
+    int chunks = 0, per_part = 1;
+    with_stage<0>(stage, [&]<int Index, class Code>() {
+      if constexpr (!std::is_void_v<typename Code::weights>) {
+        mine = own<P, Kind, Index, Code, routing>(p.grid);
+        per_part = P::info.kinds[Kind].stages[Index].tiles / parts_of_stage(P::info, P::info.kinds[Kind].stages[Index]);
+        bytes = Code::weights::chunk_bytes;
+        chunks = Code::run_chunks;
+      }
+    }, list);
+    MONOLAYER_NO_UNROLL
     for (int ordinal = mine.first; ordinal < mine.count; ordinal += mine.step) {
-      if constexpr (needs_routing && !s.routed)
-        if (!p.wait_routing()) return false;
-      const int tile = mine.tile(ordinal);
-      const int runs = Code::template runs<routing>(tile);
-      for (int i = 0; i < runs; ++i)
-        if (!p.push_run(Code::template run<routing>(*p.entry, tile, i).address, Code::run_chunks,
-                        Code::weights::chunk_bytes))
-          return false;
+      const int tile = mine.tile(ordinal, per_part);
+      int runs = 1;
+      MONOLAYER_NO_UNROLL
+      for (int i = 0; i < runs; ++i) {
+        const u8* from = nullptr;
+        with_stage<0>(stage, [&]<int Index, class Code>() {
+          if constexpr (!std::is_void_v<typename Code::weights>) {
+            runs = Code::template runs<routing>(tile);
+            from = Code::template run<routing>(*p.entry, tile, i).address;
+          }
+        }, list);
+        if (!p.push_run(from, chunks, bytes)) return false;
+      }
     }
   }
   return true;
 }
 
-template <class P, int Kind, int Index, class Producer>
-MONOLAYER_DEVICE bool produce_stages(Producer&, stage_list<>) {
-  return true;
-}
-template <class P, int Kind, int Index, class Producer, class Code, class... Rest>
-MONOLAYER_DEVICE bool produce_stages(Producer& p, stage_list<Code, Rest...>) {
-  return produce_stage<P, Kind, Index, Code>(p) && produce_stages<P, Kind, Index + 1>(p, stage_list<Rest...>{});
-}
 template <class P, int Kind, class Producer>
 MONOLAYER_DEVICE bool produce_layer(Producer&, u32, kind_list<>) {
   return true;
@@ -218,7 +259,7 @@ MONOLAYER_DEVICE bool produce_layer(Producer&, u32, kind_list<>) {
 template <class P, int Kind, class Producer, class List, class... Rest>
 MONOLAYER_DEVICE bool produce_layer(Producer& p, u32 kind, kind_list<List, Rest...>) {
   if (kind != Kind) return produce_layer<P, Kind + 1>(p, kind, kind_list<Rest...>{});
-  return produce_stages<P, Kind, 0>(p, List{});
+  return produce_stages<P, Kind>(p, List{});
 }
 
 }  // namespace detail

@@ -39,9 +39,11 @@ MONOLAYER_DEVICE bool route(Block& b, const void* bias) {
   constexpr int experts = Program::experts, top_k = Block::info.top_k;
   constexpr int per_lane = (experts + T::wave_size - 1) / T::wave_size;
   // chosen[expert][column] = place, 0xff where not chosen
+  MONOLAYER_NO_UNROLL
   for (int i = Block::thread(); i < experts * 2; i += Block::threads)
     T::lds_store4(layout::chosen + 4u * u32(i), 0xffffffffu);
   if (!b.sync()) return false;
+  MONOLAYER_NO_UNROLL
   for (int j = T::wave(); j < b.live; j += T::consumer_waves) {
     u32 key[per_lane];
     for (int i = 0; i < per_lane; ++i) {
@@ -80,6 +82,7 @@ MONOLAYER_DEVICE bool route(Block& b, const void* bias) {
   // The first wave lists the chosen experts in ascending order.
   if (T::wave() == 0) {
     int count = 0;
+    MONOLAYER_NO_UNROLL
     for (int first = 0; first < experts; first += T::wave_size) {
       const int e = first + T::lane();
       const u32x2 places = e < experts ? T::lds_load8(layout::chosen + 8u * u32(e)) : u32x2{{~0u, ~0u}};

@@ -35,6 +35,7 @@ template <int K, int PaddedK, class Block, class Load>
 MONOLAYER_DEVICE void copy_rows(Block& b, Load load) {
   using T = typename Block::target;
   static_assert(K % 8 == 0);
+  MONOLAYER_NO_UNROLL
   for (int j = 0; j < b.live; ++j) {
     const int row = b.row(j);
     const lds_address to = Block::staged_row(j, PaddedK * 2);
@@ -50,6 +51,7 @@ MONOLAYER_DEVICE bool normalise_rows(Block& b, const void* weight, float eps) {
   using T = typename Block::target;
   constexpr int step = Block::threads * 8;
   // A thread reads back exactly the columns that it stored, so no barrier stands between copy and squares.
+  MONOLAYER_NO_UNROLL
   for (int j = 0; j < b.live; ++j) {
     const lds_address at = Block::staged_row(j, PaddedK * 2);
     float squares = 0.0f;
@@ -65,6 +67,7 @@ MONOLAYER_DEVICE bool normalise_rows(Block& b, const void* weight, float eps) {
       T::lds_store4(Block::layout::sums + 4u * u32(j * T::consumer_waves + T::wave()), float_to_bits(squares));
   }
   if (!b.sync()) return false;
+  MONOLAYER_NO_UNROLL
   for (int j = 0; j < b.live; ++j) {
     float total = 0.0f;
     for (int w = 0; w < T::consumer_waves; w += 4) {

@@ -12,25 +12,37 @@ struct awaited {
   u32 slot, part, expected, seen;
 };
 
-/// Writes the failure record; the first claimant's stays. One lane calls it.
-template <class Block>
-MONOLAYER_DEVICE void report_failure(const Block& b, const awaited& w) {
-  using T = typename Block::target;
-  failure_record& r = b.params.state->failed;
-  if (T::compare_exchange(&r.claimed, 0, 1) != 0) return;
-  T::arrive_system(&r.rank, u32(b.params.rank));
-  T::arrive_system(&r.block, u32(T::block()));
-  T::arrive_system(&r.layer, b.layer);
-  T::arrive_system(&r.stage, b.stage);
-  T::arrive_system(&r.tile, b.tile);
-  T::arrive_system(&r.slot, w.slot);
-  T::arrive_system(&r.part, w.part);
-  T::arrive_system(&r.expected, w.expected);
-  T::arrive_system(&r.seen, w.seen);
-  T::arrive_system(&r.epoch_low, u32(b.epoch));
-  T::arrive_system(&r.epoch_high, u32(b.epoch >> 32));
-  T::drain_stores();
-  T::arrive_system(&r.word, u32(w.why));
+/// Where the block was when it gave up; its consumer waves agree on it.
+struct position {
+  u32 layer, stage, tile;
+  u64 epoch;
+};
+
+/// Copies the first wait of this block that ran into its deadline to the rank's failure record, unless another block
+/// has claimed that. One lane, as the block leaves.
+template <class T, class Program>
+MONOLAYER_DEVICE void record_failure(const launch_params& p, const position& at) {
+  MONOLAYER_NO_UNROLL
+  for (int wave = 0; wave <= T::consumer_waves; ++wave) {
+    const u32x4 w = T::lds_load16(lds_layout<T, Program>::failures + 32u * u32(wave));
+    if (w.v[0] == u32(failure::none)) continue;
+    failure_record& r = p.state->failed;
+    if (T::compare_exchange(&r.claimed, 0, 1) != 0) return;
+    T::arrive_system(&r.rank, u32(p.rank));
+    T::arrive_system(&r.block, u32(T::block()));
+    T::arrive_system(&r.layer, at.layer);
+    T::arrive_system(&r.stage, at.stage);
+    T::arrive_system(&r.tile, at.tile);
+    T::arrive_system(&r.slot, w.v[1] & 0xffffu);
+    T::arrive_system(&r.part, w.v[1] >> 16);
+    T::arrive_system(&r.expected, w.v[2]);
+    T::arrive_system(&r.seen, w.v[3]);
+    T::arrive_system(&r.epoch_low, u32(at.epoch));
+    T::arrive_system(&r.epoch_high, u32(at.epoch >> 32));
+    T::drain_stores();
+    T::arrive_system(&r.word, w.v[0]);
+    return;
+  }
 }
 
 /// Tells the peers of this rank's own failure; blocks call it as they leave, any number of times.
@@ -47,10 +59,14 @@ MONOLAYER_DEVICE void tell_peers(const launch_params& p) {
   }
 }
 
-/// Ends a wait that gave up: records it if this wait's own deadline passed, and makes the block leave.
+/// Ends a wait that gave up: notes it if this wait's own deadline passed, and makes the block leave. Lanes of a wave may
+/// note different words of the same wait; one of them stays.
 template <class Block>
 MONOLAYER_DEVICE void fail(Block& b, const watch<typename Block::target>& w, const awaited& what) {
-  if (w.timed_out) report_failure(b, what);
+  using T = typename Block::target;
+  if (w.timed_out)
+    T::lds_store16(Block::layout::failures + 32u * u32(T::wave()),
+                   {{u32(what.why), what.slot | what.part << 16, what.expected, what.seen}});
   b.abort();
 }
 
@@ -77,6 +93,7 @@ template <class Block>
 MONOLAYER_DEVICE void wait_words(Block& b, const u8* words, int units, u32 tag, const awaited& what) {
   using T = typename Block::target;
   auto w = b.wait_for_block();
+  MONOLAYER_NO_UNROLL
   for (int base = 0; base < units; base += 4 * T::wave_size) {
     const int first = base + 4 * T::lane();
     for (;;) {
@@ -118,7 +135,8 @@ MONOLAYER_DEVICE void wait_parts(Block& b, int first, int count) {
   if (T::wave() != 0) return;
   const slot_clock c = b.template clock<Slot>();
   if (Earlier && c.in_span == 0) return;
-  const u8* at = b.params.arrivals + memory::arrival_offset(Slot);
+  const u8* at = b.params->arrivals + memory::arrival_offset(Slot);
+  MONOLAYER_NO_UNROLL
   for (int part = first; part < first + count; ++part) {
     const awaited what{failure::slot_wait, u32(Slot), u32(part), 0, 0};
     if constexpr (T::arrivals == arrival_kind::counter) {
@@ -141,12 +159,13 @@ MONOLAYER_DEVICE void arrive(Block& b, int part, int unit, int count) {
   using T = typename Block::target;
   using memory = typename Block::memory;
   constexpr slot_info s = Block::info.slots[Slot];
-  u8* at = b.params.arrivals + memory::arrival_offset(Slot);
+  u8* at = b.params->arrivals + memory::arrival_offset(Slot);
   if constexpr (T::arrivals == arrival_kind::counter) {
     if (T::lane() == 0 && count != 0) T::arrive(at + u64(part) * memory::part_stride(Slot), u32(count));
   } else {
     const u32 buffer = s.buffers == 1 ? 0 : b.template clock<Slot>().uses % u32(s.buffers);
     at += (u64(buffer) * s.parts + part) * memory::part_stride(Slot);
+    MONOLAYER_NO_UNROLL
     for (int i = T::lane(); i < count; i += T::wave_size) T::arrive(at + u64(unit + i) * 4, b.tag());
   }
 }
@@ -155,7 +174,7 @@ MONOLAYER_DEVICE void arrive(Block& b, int part, int unit, int count) {
 template <class Block>
 MONOLAYER_DEVICE u32x4 wait_tagged(Block& b, const u8* at, u32 tag, u64 limit_ns, const awaited& what) {
   using T = typename Block::target;
-  watch<T> w{Block::layout::abort_flag, b.params.state, limit_ns};
+  watch<T> w{Block::layout::abort_flag, b.params->state, limit_ns};
   for (;;) {
     const u32x4 v = T::tagged_load2(at);
     if (v.v[1] == tag && v.v[3] == tag) return v;

@@ -69,7 +69,7 @@ result<launch_params> bind(const rank_memory& m, const span_arguments& a) {
   const u64 hidden_bytes = u64(P::info.slots[P::hidden].columns) * 2;
   for (const status& s :
        {check_range("rank", a.rank, 0, plan::ranks - 1), check_range("rows", a.rows, 1, plan::max_rows),
-        check_range("blocks", a.blocks, 1, 65535), check_range("groups", a.groups, 1, a.blocks),
+        check_range("blocks", a.blocks, 1, plan::max_blocks), check_range("groups", a.groups, 1, a.blocks),
         check_range("layers", static_cast<long long>(a.kinds.size()), 1, 4096),
         check_range("local_deadline_ns", static_cast<long long>(a.local_deadline_ns), 1'000, 3'600'000'000'000),
         check_range("peer_deadline_ns", static_cast<long long>(a.peer_deadline_ns), 1'000, 3'600'000'000'000),

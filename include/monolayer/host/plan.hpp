@@ -4,22 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "monolayer/core/proofs.hpp"
 #include "monolayer/device/lds_layout.hpp"
 #include "monolayer/host/status.hpp"
 
 namespace monolayer {
 
-/// Carries the numbers of a failed LDS budget into the compiler's message.
-template <u32 Needed, u32 Available>
-struct lds_budget {
-  static constexpr bool fits = Needed <= Available;
-};
-
 /// Sizes for program P on target T, all in bytes. All constants, so that an engine can reserve memory at start-up.
 template <class T, class P>
 struct plan {
+  static_assert(proven<P>::value);
   using lds = lds_layout<T, P>;
   using memory = slot_layout<P, T::arrivals>;
+  /// More blocks than this would leave some without a tile between two waits; nothing would hold the others back then.
+  static constexpr int max_blocks = grid_limit(P::info);
   static constexpr int max_rows = P::info.max_rows;
   static constexpr int ranks = P::info.ranks;
   static constexpr int threads = (T::consumer_waves + 1) * T::wave_size;
@@ -30,7 +28,7 @@ struct plan {
   static constexpr u64 state_bytes = sizeof(device_state);
 
   static constexpr u32 lds_needed = lds::rows + lds::row_bytes(max_rows) + 2 * lds::slot_bytes;
-  static_assert(lds_budget<lds_needed, T::lds_bytes>::fits,
+  static_assert(lds_budget<lds_needed, T::lds_bytes>::value,
                 "plan: the staged rows of max_rows rows and two ring slots do not fit the target's LDS; lower max_rows");
   static constexpr u32 ring_slots(int live_rows) { return lds::ring_slots(T::lds_bytes, live_rows); }
 };

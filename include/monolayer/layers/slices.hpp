@@ -50,22 +50,25 @@ struct slices {
     constexpr int f = tile_features;
     constexpr int routed_tiles = C::max_rows * C::top_k * routed_stage::column_tiles;
     program_info p{.max_rows = C::max_rows, .top_k = C::top_k, .ranks = C::ranks, .slot_count = slot_count};
-    p.slots[qa] = {.name = "qa", .type = element::bf16, .columns = C::q_lora, .units = q_a_stage::tiles};
-    p.slots[q] = {.name = "q", .type = element::bf16, .columns = q_columns, .parts = C::heads,
+    p.slots[qa] = slot_info{.name = "qa", .type = element::bf16, .columns = C::q_lora, .units = q_a_stage::tiles};
+    p.slots[q] = slot_info{.name = "q", .type = element::bf16, .columns = q_columns, .parts = C::heads,
                   .units = C::head_dim / f, .scope = scope::group};
-    p.slots[heads_done] = {.name = "heads_done", .units = C::heads};
-    p.slots[hidden] = {.name = "hidden", .type = element::bf16, .columns = C::hidden,
+    p.slots[heads_done] = slot_info{.name = "heads_done", .units = C::heads};
+    p.slots[hidden] = slot_info{.name = "hidden", .type = element::bf16, .columns = C::hidden,
                        .units = reduce_stage::tiles, .buffers = 2};
-    p.slots[logits] = {.name = "logits", .type = element::f32, .columns = C::experts,
+    p.slots[logits] = slot_info{.name = "logits", .type = element::f32, .columns = C::experts,
                        .transport = transport::tagged};
-    p.slots[act_shared] = {.name = "act_shared", .type = element::bf16, .columns = width,
+    p.slots[act_shared] = slot_info{.name = "act_shared", .type = element::bf16, .columns = width,
                            .units = shared_stage::tiles};
-    p.slots[act] = {.name = "act", .type = element::bf16, .columns = C::top_k * width, .units = routed_tiles};
-    p.slots[partial] = {.name = "partial", .type = element::bf16, .columns = C::hidden, .scope = scope::peers,
-                        .transport = transport::tagged, .buffers = 2};
+    p.slots[act] = slot_info{.name = "act", .type = element::bf16, .columns = C::top_k * width, .units = routed_tiles};
+    p.slots[partial] = slot_info{.name = "partial", .type = element::bf16, .columns = C::hidden,
+                        .parts = reduce_stage::tiles, .scope = scope::peers, .transport = transport::tagged,
+                        .buffers = 2};
+    // Eight rows' residual streams and activations are read by every block; fewer rows read less.
+    p.fan_out_limit = 40'000'000;
 
     p.kind_count = 2;
-    p.kinds[slice_a] = {
+    p.kinds[slice_a] = kind_info{
         .name = "slice_a",
         .stage_count = 3,
         .stages = {{.name = "q_a", .tiles = q_a_stage::tiles, .tile_columns = f,
@@ -74,11 +77,13 @@ struct slices {
                     .by_group = true, .streamed = 1},
                    {.name = "store_heads", .tiles = C::heads, .reads = {{q, reach::own}}, .writes = heads_done,
                     .by_group = true}}};
-    p.kinds[slice_b] = {
+    p.kinds[slice_b] = kind_info{
         .name = "slice_b",
         .stage_count = 5,
         .stages = {{.name = "router", .tiles = router_stage::tiles, .tile_columns = f,
-                    .reads = {{hidden, reach::all, true}}, .writes = logits, .streamed = 1},
+                    // A slice A before this layer reads the stream too: it must be done before B writes it again.
+                    .reads = {{hidden, reach::all, true}, {heads_done, reach::all, true}}, .writes = logits,
+                    .streamed = 1},
                    {.name = "shared_gate_up", .tiles = shared_stage::tiles, .tile_columns = f,
                     .reads = {{hidden, reach::all, true}}, .writes = act_shared, .streamed = 1},
                    {.name = "routed_gate_up", .tiles = routed_tiles, .tile_columns = f, .routed = true,

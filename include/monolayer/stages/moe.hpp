@@ -81,6 +81,7 @@ struct routed_gate_up {
   /// Arrival units: (row, place) x column tile. emit(first unit, count) for what this tile served ...
   template <class Block, class Emit>
   MONOLAYER_DEVICE static void units_of_tile(const Block& b, int tile, Emit emit) {
+    MONOLAYER_NO_UNROLL
     for (int j = 0; j < b.live; ++j) {
       const int place = routing_table<Block>::place(tile / column_tiles, j);
       if (place >= 0) emit((b.row(j) * Block::info.top_k + place) * column_tiles + tile % column_tiles, 1);
@@ -91,6 +92,7 @@ struct routed_gate_up {
   MONOLAYER_DEVICE static void units_without_tile(const Block& b, Emit emit) {
     constexpr int top_k = Block::info.top_k;
     int j = 0;
+    MONOLAYER_NO_UNROLL
     for (int row = 0; row < Block::info.max_rows; ++row) {
       const bool live = j < b.live && b.row(j) == row;
       for (int place = 0; place < top_k; ++place)
@@ -137,6 +139,7 @@ struct experts_down {
                             u32(T::k_group(T::lane())) * 16u;
     fragment_d sums[1] = {};
     const int count = runs<routing>(tile);
+    MONOLAYER_NO_UNROLL
     for (int i = 0; i < count; ++i) {
       const int place = !live ? -1 : i == 0 ? top_k : routing::place(i - 1, column);
       const lds_address at = row + u32(place < 0 ? 0 : place) * weights::padded_k * 2;
@@ -161,6 +164,7 @@ struct experts_down {
     using T = typename Block::target;
     if (T::wave() != 0) return;
     int j = 0;
+    MONOLAYER_NO_UNROLL
     for (int row = 0; row < Block::info.max_rows; ++row) {
       if (j < b.live && b.row(j) == row)
         ++j;
@@ -184,7 +188,8 @@ struct all_reduce {
     const auto sums = mailbox_view<Block, Partial>::current(b);
     const auto residual = inputs::residual_stream<Hidden, Block>::newest(b);
     const auto out = slot_view<T, typename Block::program, Hidden>::current(b);
-    const bool last = b.layer + 1 == u32(b.params.layer_count);
+    const bool last = b.layer + 1 == u32(b.params->layer_count);
+    MONOLAYER_NO_UNROLL
     for (int i = Block::thread(); i < b.live * Columns / 8; i += Block::threads) {
       const int row = b.row(i / (Columns / 8)), column = tile * Columns + i % (Columns / 8) * 8;
       const u32x4 h = residual.load8(row, column);
@@ -194,7 +199,7 @@ struct all_reduce {
       for (int k = 0; k < 4; ++k)
         y.v[k] = pack_bf16(add(low_bf16(h.v[k]), total[2 * k]), add(high_bf16(h.v[k]), total[2 * k + 1]));
       out.store8(row, column, y);
-      if (last) T::store16(static_cast<u8*>(b.params.output) + (u64(row) * N + u64(column)) * 2, y);
+      if (last) T::store16(static_cast<u8*>(b.params->output) + (u64(row) * N + u64(column)) * 2, y);
     }
     return true;
   }

@@ -11,8 +11,8 @@ using T = gfx950;
 struct watch {
   MONOLAYER_DEVICE bool give_up() { return T::lds_flag_load(0) != 0; }
 };
-extern "C" __global__ void __launch_bounds__(576) kernel(const u8* weights, u8* slot, u8* word, u8* out, u32 chunks,
-                                                         u32 epoch) {
+extern "C" __global__ void __launch_bounds__(576)
+    kernel(const u8* weights, u8* slot, u8* word, u8* out, u32 chunks, u32 epoch) {
   const ring_geometry geometry{64, 1024, 8192, 8, 5};
   if (T::wave() == 0) {
     T::ring::init(geometry);

@@ -1,18 +1,22 @@
-// The instructions of CDNA 3 and 4 that this library uses by name: scoped global accesses, LDS by byte offset,
-// load-to-LDS, wave operations. Nothing above this file contains assembly or an amdgcn builtin, but for the matrix
-// and conversion instructions of one chip.
+// The instructions of CDNA 3 and 4 that this library uses by name: scoped global accesses, LDS by byte
+// offset, load-to-LDS, wave operations. Nothing above this file contains assembly or an amdgcn builtin, but
+// for the matrix and conversion instructions of one chip.
 //
-// How memory is accessed, and why (read off clang 22's code; tests/gpu/audit_cases and tools/audit.py hold it):
+// How memory is accessed, and why (read off clang 22's code; tools/audit.py and tests/gpu/audit_cases hold
+// it):
 // - Pointers are cast to the global address space. Else clang emits flat_*, which count on lgkmcnt too.
-// - sc1 (device scope) without fences. Relaxed agent atomics give it for 2, 4 and 8 bytes; 16 bytes have no atomic:
-//   stores are assembly, loads are raw buffer loads, whose results the compiler waits for itself, many in flight.
+// - sc1 (device scope) without fences. Relaxed agent atomics give it for 2, 4 and 8 bytes. 16 bytes have no
+//   atomic: stores are assembly; loads are raw buffer loads, for which the compiler waits itself, so many can
+//   be in flight.
 // - A relaxed access is no barrier for the compiler. Those that order something carry a "memory" clobber.
-// - LDS words that other waves poll are accessed in assembly: clang puts vmcnt(0) before C++ accesses of LDS in a wave
-//   with load-to-LDS outstanding. Their waits are inside the assembly.
-// - tools/audit.py finds two places by markers: `s_nop 0xa100` directly before the store of an arrival, `s_nop 0xd100`
-//   directly before a vmcnt(0) that the producer means. s_nop looks at its low 4 bits only.
+// - Constant inputs are read in the constant address space: scalar loads where they are uniform.
+// - LDS words that other waves poll are accessed in assembly, waits included: clang puts vmcnt(0) before C++
+//   accesses of LDS in a wave with load-to-LDS outstanding.
+// - tools/audit.py finds two places by markers: `s_nop 0xa100` directly before the store of an arrival,
+//   `s_nop 0xd100` directly before a vmcnt(0) that the producer means. s_nop looks at its low 4 bits only.
 //
-// Outside of a device pass for an AMD chip the functions do nothing: host code may name a target and use its layouts.
+// Outside of a device pass for an AMD chip the functions do nothing: host code may name a target and use its
+// layouts.
 #pragma once
 
 #if defined(__HIPCC__)
@@ -49,8 +53,28 @@ MONOLAYER_DEVICE global_pointer<const T> global(const void* p) {
 MONOLAYER_DEVICE u32 uniform(u32 x) { return __builtin_amdgcn_readfirstlane(x); }
 MONOLAYER_DEVICE u64 uniform(u64 x) { return uniform(u32(x)) | u64(uniform(u32(x >> 32))) << 32; }
 
+/// The same pointer to constant memory, the same in all lanes, through a register that the compiler cannot
+/// see behind.
+MONOLAYER_DEVICE int opaque(int x) {
+  x = int(uniform(u32(x)));
+  asm volatile("" : "+s"(x));
+  return x;
+}
+MONOLAYER_DEVICE const void* opaque(const void* p) {
+  auto hidden = (__attribute__((address_space(4))) const void*)uniform(reinterpret_cast<u64>(p));
+  asm volatile("" : "+s"(hidden));
+  return (const void*)hidden;
+}
+
 // --- identities
-MONOLAYER_DEVICE u32 thread() { return __builtin_amdgcn_workitem_id_x(); }
+/// Opaque at each use: what follows from the thread's number (masks of lanes, addresses) is cheap to find
+/// again, and the compiler would otherwise compute it all before the loop over layers and hold it in scalar
+/// registers.
+MONOLAYER_DEVICE u32 thread() {
+  u32 x = __builtin_amdgcn_workitem_id_x();
+  asm volatile("" : "+v"(x));
+  return x;
+}
 MONOLAYER_DEVICE u32 block() { return __builtin_amdgcn_workgroup_id_x(); }
 MONOLAYER_DEVICE u32 blocks() {
   return ((__attribute__((address_space(4))) const u32*)__builtin_amdgcn_implicitarg_ptr())[0];
@@ -78,15 +102,16 @@ MONOLAYER_DEVICE void flag_add(lds_address at, u32 value) {
 }
 
 // --- loads that other blocks' sc1 stores feed
-/// 16 bytes through a descriptor based 2 GiB below the first active lane's address: the active lanes' addresses must
-/// lie within 2 GiB of each other. Aux is 16 for sc1, 17 for sc0 sc1.
+/// 16 bytes through a descriptor based 2 GiB below the first active lane's address: the active lanes'
+/// addresses must lie within 2 GiB of each other. Aux is 16 for sc1, 17 for sc0 sc1.
 template <int Aux>
 MONOLAYER_DEVICE u32x4 buffer_load16(const void* p) {
   const u64 address = reinterpret_cast<u64>(p);
   const u64 base = uniform(address) - 0x80000000u;
-  const auto descriptor = __builtin_amdgcn_make_buffer_rsrc(reinterpret_cast<void*>(base), 0, 0xffffffffu, 0x27000);
-  return __builtin_bit_cast(u32x4,
-                            __builtin_amdgcn_raw_buffer_load_b128(descriptor, u32(address) - u32(base), 0, Aux));
+  const auto descriptor =
+      __builtin_amdgcn_make_buffer_rsrc(reinterpret_cast<void*>(base), 0, 0xffffffffu, 0x27000);
+  return __builtin_bit_cast(
+      u32x4, __builtin_amdgcn_raw_buffer_load_b128(descriptor, u32(address) - u32(base), 0, Aux));
 }
 template <class T>
 MONOLAYER_DEVICE T load_agent(const void* p) {
@@ -111,7 +136,10 @@ MONOLAYER_DEVICE void store16_agent(void* p, u32x4 value) {
                : "memory");
 }
 MONOLAYER_DEVICE void arrival_store_agent(void* p, u32 value) {
-  asm volatile("s_nop 0xa100\n\tglobal_store_dword %0, %1, off sc1" : : "v"(global<u8>(p)), "v"(value) : "memory");
+  asm volatile("s_nop 0xa100\n\tglobal_store_dword %0, %1, off sc1"
+               :
+               : "v"(global<u8>(p)), "v"(value)
+               : "memory");
 }
 MONOLAYER_DEVICE void arrival_store_system(void* p, u32 value) {
   asm volatile("s_nop 0xa100\n\tglobal_store_dword %0, %1, off sc0 sc1"
@@ -131,9 +159,20 @@ MONOLAYER_DEVICE u32 compare_exchange_system(void* p, u32 expected, u32 desired)
 }
 
 // --- plain accesses
-MONOLAYER_DEVICE u32 plain_load4(const void* p) { return *global<u32>(p); }
-MONOLAYER_DEVICE u32x2 plain_load8(const void* p) { return __builtin_bit_cast(u32x2, *global<vector2>(p)); }
-MONOLAYER_DEVICE u32x4 plain_load16(const void* p) { return __builtin_bit_cast(u32x4, *global<vector4>(p)); }
+/// Memory that does not change in the launch. In the constant address space the compiler may use scalar loads
+/// where the address is the same in all lanes, which matters in the producer: vector loads would queue behind
+/// its copies.
+template <class T>
+MONOLAYER_DEVICE T constant_load(const void* p) {
+  return *(__attribute__((address_space(4))) const T*)p;
+}
+MONOLAYER_DEVICE u32 plain_load4(const void* p) { return constant_load<u32>(p); }
+MONOLAYER_DEVICE u32x2 plain_load8(const void* p) {
+  return __builtin_bit_cast(u32x2, constant_load<vector2>(p));
+}
+MONOLAYER_DEVICE u32x4 plain_load16(const void* p) {
+  return __builtin_bit_cast(u32x4, constant_load<vector4>(p));
+}
 template <class T>
 MONOLAYER_DEVICE void plain_store(void* p, T value) {
   *global<T>(p) = value;
@@ -160,8 +199,8 @@ MONOLAYER_DEVICE void lds_store(lds_address at, T value) {
   }
 }
 
-// --- load-to-LDS: lane l copies LaneBytes from source + Offset + l * LaneBytes to at + Offset + l * LaneBytes. The
-// source and `at` are the same in all lanes; lanes that are off copy nothing.
+// --- load-to-LDS: lane l copies LaneBytes from source + Offset + l * LaneBytes to at + Offset + l *
+// LaneBytes. The source and `at` are the same in all lanes; lanes that are off copy nothing.
 template <u32 LaneBytes, u32 Offset>
 MONOLAYER_DEVICE void load_to_lds(const void* source, u32 lane, lds_address at) {
   const auto from = (global_pointer<u8>)reinterpret_cast<u64>(source) + lane * LaneBytes;
@@ -184,12 +223,16 @@ MONOLAYER_DEVICE void wait_loads() {
 }
 
 // --- waves
-MONOLAYER_DEVICE u32 bpermute(u32 lane, u32 value) { return u32(__builtin_amdgcn_ds_bpermute(int(lane * 4), int(value))); }
+MONOLAYER_DEVICE u32 bpermute(u32 lane, u32 value) {
+  return u32(__builtin_amdgcn_ds_bpermute(int(lane * 4), int(value)));
+}
 template <int Control>
 MONOLAYER_DEVICE u32 dpp(u32 value) {
   return u32(__builtin_amdgcn_update_dpp(0, int(value), Control, 0xf, 0xf, true));
 }
-MONOLAYER_DEVICE u32 read_lane(u32 value, u32 lane) { return u32(__builtin_amdgcn_readlane(int(value), int(lane))); }
+MONOLAYER_DEVICE u32 read_lane(u32 value, u32 lane) {
+  return u32(__builtin_amdgcn_readlane(int(value), int(lane)));
+}
 MONOLAYER_DEVICE u64 ballot(bool predicate) { return __builtin_amdgcn_ballot_w64(predicate); }
 MONOLAYER_DEVICE void wave_barrier() {
   compiler_barrier();
@@ -214,6 +257,8 @@ MONOLAYER_DEVICE u64 real_time() { return __builtin_amdgcn_s_memrealtime(); }  /
 
 MONOLAYER_DEVICE u32 uniform(u32 x) { return x; }
 MONOLAYER_DEVICE u64 uniform(u64 x) { return x; }
+MONOLAYER_DEVICE const void* opaque(const void* p) { return p; }
+MONOLAYER_DEVICE int opaque(int x) { return x; }
 MONOLAYER_DEVICE u32 thread() { return 0; }
 MONOLAYER_DEVICE u32 block() { return 0; }
 MONOLAYER_DEVICE u32 blocks() { return 1; }

@@ -1,15 +1,20 @@
-// The ring of weight chunks on CDNA: one producer wave copies from memory straight into LDS, consumer waves read it.
+// The ring of weight chunks on CDNA: one producer wave copies from memory straight into LDS, consumer waves
+// read it.
 //
 // Flags, two words a slot, accessed by assembly alone (isa.hpp):
 //   full[s]   how often slot s has been filled; chunk n is there when full[n % count] = n / count + 1
-//   given[s]  credits given back; the slot is free for chunk n when given[n % count] = ring_credits * (n / count)
-// The chip says that a copy has landed only by vmcnt, one counter of the wave that counts its operations in order. So
-// the producer remembers after how many load instructions each chunk ends; a chunk has landed when no more
-// instructions are outstanding than were issued behind it. That is found by waiting, so a landed chunk is *published*
-// (its full flag written) when the producer next has to wait: for the cap on chunks in flight, for a free slot, in
-// flush, in drain. In a steady stream it waits for the oldest chunk only and the others stay in flight.
-// The producer must not make any other vector memory access while it streams: the compiler would wait for all copies.
-// Before it waits for anything that is not this ring, it calls flush(): else what has landed stays unpublished.
+//   given[s]  credits given back; free for chunk n when given[n % count] = ring_credits * (n / count)
+// The chip says that a copy has landed only by vmcnt, one counter of the wave that counts its operations in
+// order. So the producer remembers after how many load instructions each chunk ends; a chunk has landed when
+// no more instructions are outstanding than were issued behind it. That is found by waiting, so a landed
+// chunk is *published* (its full flag written) when the producer next has to wait: for the cap on chunks in
+// flight, for a free slot, in flush, in drain. In a steady stream it waits for the oldest chunk only; the
+// others fly on.
+//
+// While it streams, the producer must not load through the vector memory unit (a poll of global memory, a
+// load at an address that differs between lanes) and must read LDS by lds_flag_load alone: else the compiler
+// waits for all copies (the audit's rule producer-drain). Before it waits for anything but this ring it calls
+// flush(): else what has landed stays unpublished.
 #pragma once
 
 #include "monolayer/arch/gfx9/isa.hpp"
@@ -21,8 +26,12 @@ template <u32 LaneBytes>
 class ring {
  public:
   MONOLAYER_DEVICE explicit ring(ring_geometry g)
-      : control_(isa::uniform(g.control)), slots_(isa::uniform(g.slots)), slot_bytes_(isa::uniform(g.slot_bytes)),
-        count_(isa::uniform(g.count)), cap_(isa::uniform(g.cap)), reciprocal_(0xffffffffu / count_ + 1) {}
+      : control_(isa::uniform(g.control)),
+        slots_(isa::uniform(g.slots)),
+        slot_bytes_(isa::uniform(g.slot_bytes)),
+        count_(isa::uniform(g.count)),
+        cap_(isa::uniform(g.cap)),
+        reciprocal_(0xffffffffu / count_ + 1) {}
 
   MONOLAYER_HOST_DEVICE static constexpr u32 control_bytes(u32 count) { return count * 8; }
 
@@ -43,7 +52,7 @@ class ring {
       if (published_ != next_) {
         publish_oldest();
       } else {
-        isa::sleep();
+        isa::yield();
       }
     }
     copy(reinterpret_cast<const u8*>(isa::uniform(reinterpret_cast<u64>(source))), isa::uniform(bytes),
@@ -63,7 +72,7 @@ class ring {
     const place p = find(n);
     while (int(isa::uniform(isa::flag_read(full(p.slot))) - (p.use + 1)) < 0) {
       if (stopped(watch)) return false;
-      isa::sleep();
+      isa::yield();
     }
     return true;
   }
@@ -91,7 +100,7 @@ class ring {
   MONOLAYER_DEVICE lds_address given(u32 slot) const { return control_ + (count_ + slot) * 4; }
 
   static constexpr u32 piece = 64 * LaneBytes;  // bytes that one instruction copies
-  static constexpr u32 group = 4;               // instructions that share M0: the offset field reaches 4095 bytes
+  static constexpr u32 group = 4;  // instructions that share M0: the offset field reaches 4095 bytes
 
   template <u32 Index = 0>
   MONOLAYER_DEVICE void copy_group(const u8* source, u32 lane, lds_address to) {
@@ -101,7 +110,8 @@ class ring {
   template <u32 Index = 0>
   MONOLAYER_DEVICE void copy_rest(const u8* source, u32 bytes, u32 lane, lds_address to) {
     if (bytes > Index * piece) {
-      if (lane * LaneBytes + Index * piece < bytes) isa::load_to_lds<LaneBytes, Index * piece>(source, lane, to);
+      if (lane * LaneBytes + Index * piece < bytes)
+        isa::load_to_lds<LaneBytes, Index * piece>(source, lane, to);
       ++issued_;
       if constexpr (Index + 1 < group) copy_rest<Index + 1>(source, bytes, lane, to);
     }

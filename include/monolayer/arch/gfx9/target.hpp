@@ -7,7 +7,8 @@
 
 namespace monolayer::gfx9 {
 
-/// A barrier of Waves waves: a counter in LDS that only grows. Orders LDS accesses; global stores need drain_stores.
+/// A barrier of Waves waves: a counter in LDS that only grows. Orders LDS accesses; global stores need
+/// drain_stores.
 template <u32 Waves>
 class consumer_group {
  public:
@@ -28,15 +29,20 @@ template <u32 LoadToLdsBytes>
 struct common : wave64_layout {
   using ring = gfx9::ring<LoadToLdsBytes>;
   using consumer_group = gfx9::consumer_group<consumer_waves>;
-  MONOLAYER_HOST_DEVICE static constexpr u32 ring_control_bytes(u32 count) { return ring::control_bytes(count); }
+  MONOLAYER_HOST_DEVICE static constexpr u32 ring_control_bytes(u32 count) {
+    return ring::control_bytes(count);
+  }
+
+  MONOLAYER_DEVICE static const void* opaque(const void* p) { return isa::opaque(p); }
+  MONOLAYER_DEVICE static int opaque(int x) { return isa::opaque(x); }
 
   // --- identities
   MONOLAYER_DEVICE static int lane() { return int(isa::thread() % 64); }
   MONOLAYER_DEVICE static int wave() { return int(isa::uniform(isa::thread() / 64)); }
   MONOLAYER_DEVICE static int block() { return int(isa::block()); }
   MONOLAYER_DEVICE static int blocks() { return int(isa::blocks()); }
-  /// One group, the whole chip. Blocks do go to XCDs in turn (block % 8) on today's drivers, but nothing guarantees it:
-  /// groups come when the blocks read HW_REG_XCC_ID and agree on them at check-in.
+  /// One group, the whole chip. Blocks do go to XCDs in turn (block % 8) on today's drivers, but nothing
+  /// guarantees it: groups come when the blocks read HW_REG_XCC_ID and agree on them at check-in.
   MONOLAYER_DEVICE static int group_of_block(int) { return 0; }
 
   // --- wave primitives
@@ -68,8 +74,9 @@ struct common : wave64_layout {
   MONOLAYER_DEVICE static void lds_store2(lds_address at, u16 value) { isa::lds_store(at, value); }
   MONOLAYER_DEVICE static void lds_store4(lds_address at, u32 value) { isa::lds_store(at, value); }
   MONOLAYER_DEVICE static void lds_store16(lds_address at, u32x4 value) { isa::lds_store(at, value); }
+  /// The flag's address is the same in all active lanes, and the compiler learns that so is what comes out.
   MONOLAYER_DEVICE static void lds_flag_store(lds_address at, u32 value) { isa::flag_write(at, value); }
-  MONOLAYER_DEVICE static u32 lds_flag_load(lds_address at) { return isa::flag_read(at); }
+  MONOLAYER_DEVICE static u32 lds_flag_load(lds_address at) { return isa::uniform(isa::flag_read(at)); }
 
   // --- memory written before the launch; the caller's outputs
   MONOLAYER_DEVICE static u32 load4(const void* p) { return isa::plain_load4(p); }
@@ -79,7 +86,8 @@ struct common : wave64_layout {
   MONOLAYER_DEVICE static void store4(void* p, u32 value) { isa::plain_store(p, value); }
   MONOLAYER_DEVICE static void store16(void* p, u32x4 value) { isa::plain_store16(p, value); }
 
-  // --- slots, sc1. slot_load16, poll16, tagged_load2: the active lanes' addresses lie within 2 GiB of each other.
+  // --- slots, sc1. slot_load16, poll16, tagged_load2: the active lanes' addresses lie within 2 GiB of each
+  // other.
   MONOLAYER_DEVICE static u32 slot_load4(const void* p) { return isa::load_agent<u32>(p); }
   MONOLAYER_DEVICE static u32x4 slot_load16(const void* p) { return isa::buffer_load16<sc1>(p); }
   MONOLAYER_DEVICE static void slot_store2(void* p, u16 value) { isa::store_agent(p, value); }

@@ -17,14 +17,14 @@ inline void engine::load(void* to, const void* at, u32 bytes) {
   }
   if (r.rank != current.of->block->of->rank)
     fail(error::access, "load of another rank's memory, " + words(r, at), here(*current.of, current.lane));
-  std::memcpy(to, at, bytes);
+  copy_small(to, at, bytes);
 }
 
 inline pending_store make_store(engine& e, wave& w, int lane, region& r, void* at, const void* from, u32 bytes, access kind) {
   pending_store s;
   s.at = static_cast<u8*>(at), s.where = &r, s.bytes = static_cast<u8>(bytes), s.lane = static_cast<u8>(lane), s.kind = kind;
   s.epoch = e.opt.checks ? w.clock.access_epoch() : w.clock.epoch();
-  std::memcpy(s.data, from, bytes);
+  copy_small(s.data, from, bytes);
   return s;
 }
 
@@ -46,7 +46,7 @@ inline void engine::slot_load(void* to, const void* at, u32 bytes) {
   ++stats.loads;
   see_own_stores(w, at, bytes);
   if (opt.checks) note_load(w, current.lane, r, at, bytes, "slot_load");
-  std::memcpy(to, at, bytes);
+  copy_small(to, at, bytes);
 }
 
 inline void engine::slot_store(void* at, const void* from, u32 bytes) {
@@ -89,7 +89,7 @@ inline void engine::poll(void* to, const void* at, u32 bytes) {
     fail(error::access, "poll of " + words(r, at) + ", which is no word that arrivals change", here(w, lane));
   see_own_stores(w, at, bytes);
   watch(w, at);
-  std::memcpy(to, at, bytes);
+  copy_small(to, at, bytes);
   if (w.polled.size() < 4) {
     u32 value;
     std::memcpy(&value, to, 4);

@@ -2,6 +2,7 @@
 // the headers beside this one. machine.hpp is the host's view, target.hpp the device's.
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <unordered_map>
 
@@ -19,6 +20,17 @@ struct running_lane {
   int lane = 0;
 };
 inline constinit thread_local running_lane current{};
+
+/// 1, 2, 4, 8 or 16 bytes.
+inline void copy_small(void* to, const void* from, u32 bytes) {
+  if (bytes == 16) {
+    std::memcpy(to, from, 16);
+  } else if (bytes == 4) {
+    std::memcpy(to, from, 4);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
 
 struct stopped {};  // thrown by fail() outside lanes, caught by run()
 
@@ -178,6 +190,7 @@ struct engine {
   std::vector<ring_state*> flying;
   std::vector<delayed_store> delayed;
   std::vector<fault> faults;
+  std::vector<u32> stopped_in;  // by fault: the launch that it has stopped
   std::vector<u64> arrivals_seen, tagged_seen;  // by rank, the machine's last
   std::unordered_map<u64, std::vector<wave*>> watchers;
   std::vector<u16> watch_filter = std::vector<u16>(1 << 12);

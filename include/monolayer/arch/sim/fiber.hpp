@@ -24,6 +24,12 @@ inline void switch_context(fcontext_t& self, fcontext_t to) {
   *static_cast<fcontext_t*>(from.data) = from.fctx;
 }
 
+/// Zeroed pages that cost nothing until they are touched; null if there is no room.
+inline void* reserve_pages(std::size_t bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : at;
+}
+
 class stack_pool {
  public:
   static constexpr std::size_t stack_bytes = 64 * 1024 + 320;
@@ -51,9 +57,8 @@ class stack_pool {
 
  private:
   void grow() {
-    void* slab = mmap(nullptr, slab_stacks * stack_bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (slab == MAP_FAILED) throw std::bad_alloc();
+    void* slab = reserve_pages(slab_stacks * stack_bytes);
+    if (!slab) throw std::bad_alloc();
     slabs_.push_back(static_cast<char*>(slab));
     for (std::size_t i = slab_stacks; i-- > 0;) free_.push_back(slabs_.back() + i * stack_bytes);
   }

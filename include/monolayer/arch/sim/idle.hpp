@@ -43,7 +43,9 @@ inline void engine::unwatch(wave& w) {
 }
 
 inline void engine::apply_stops() {
-  for (const fault& f : faults) {
+  stopped_in.resize(faults.size());
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    const fault& f = faults[i];
     if (f.kind > fault_kind::slow_rank) continue;
     rank_state& r = ranks.at(static_cast<std::size_t>(f.rank));
     if (f.kind == fault_kind::slow_rank) {
@@ -52,7 +54,8 @@ inline void engine::apply_stops() {
     }
     if (stats.steps < f.after) continue;
     if (f.kind == fault_kind::stop_rank) r.stopped = true;
-    if (!r.running) continue;
+    if (!r.running || stopped_in[i] == r.running->id) continue;
+    stopped_in[i] = r.running->id;
     for (auto& b : r.running->at) {
       if (f.kind == fault_kind::stop_block && b->index != f.block) continue;
       for (auto& w : b->waves) {
@@ -108,7 +111,9 @@ inline bool engine::idle() {
   } else {
     if (clock_ns - idle_since > opt.idle_limit_ns) deadlock("no progress within options::idle_limit_ns of virtual time");
     clock_ns += idle_jump;
-    idle_jump = std::min<u64>(idle_jump + idle_jump / 2, 20'000'000);
+    // 20 ms a turn while deadlines inside a GPU expire, then faster, up to a second
+    idle_jump = idle_rounds < 128 ? std::min<u64>(idle_jump + idle_jump / 2, 20'000'000)
+                                  : std::min<u64>(idle_jump + idle_jump / 20, 1'000'000'000);
   }
   for (wave* w : parked) make_ready(*w);
   return true;

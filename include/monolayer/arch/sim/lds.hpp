@@ -9,9 +9,9 @@ namespace monolayer::sim::detail {
 
 inline u8* engine::lds(u32 at, u32 bytes, const char* what) {
   const block_state& b = *current.of->block;
-  if (u64{at} + bytes > b.lds_bytes || at % bytes)
+  if (u64{at} + bytes > b.lds_bytes || (at & (bytes - 1)))
     fail(error::lds, std::string("LDS: ") + what + " of " + std::to_string(bytes) + " bytes at " + std::to_string(at) +
-                         (at % bytes ? " is misaligned" : " is beyond the launch's " + std::to_string(b.lds_bytes) + " bytes"),
+                         ((at & (bytes - 1)) ? " is misaligned" : " is beyond the launch's " + std::to_string(b.lds_bytes) + " bytes"),
          here(*current.of, current.lane));
   return b.lds + at;
 }
@@ -25,7 +25,7 @@ inline void engine::lds_load(void* to, u32 at, u32 bytes) {
   } else if (opt.checks) {
     note_lds_load(w, current.lane, at, bytes);
   }
-  std::memcpy(to, from, bytes);
+  copy_small(to, from, bytes);
 }
 
 inline void engine::lds_store(u32 at, const void* from, u32 bytes) {
@@ -37,7 +37,7 @@ inline void engine::lds_store(u32 at, const void* from, u32 bytes) {
   if (at < b.control_end && at >= b.control_begin)
     fail(error::ring, "ring: a lane stores over the ring's flags, LDS " + std::to_string(at), here(w, current.lane));
   if (opt.checks) note_lds_store(w, current.lane, at, bytes, from);
-  std::memcpy(to, from, bytes);
+  copy_small(to, from, bytes);
 }
 
 inline void engine::lds_flag_store(u32 at, u32 value) {

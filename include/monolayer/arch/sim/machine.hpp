@@ -43,7 +43,7 @@ class machine {
     engine_.annotate(at, bytes, std::move(name), kind, group_scope);
   }
   /// Overwriting one of these 8-byte tagged words by another tag is an error until `readers` distinct waves have loaded
-  /// it; 0 takes the demand back.
+  /// it; 0 takes the demand back. A new call forgets which words are unread (after a host's reset).
   void expect_readers(void* at, std::size_t bytes, int readers) { engine_.expect_readers(at, bytes, readers); }
 
   /// Appends a launch to the rank's queue; `main` runs once a lane.

@@ -13,20 +13,29 @@ inline double low_half(u32 pair) { return std::bit_cast<float>(pair << 16); }
 inline double high_half(u32 pair) { return std::bit_cast<float>(pair & 0xffff0000u); }
 inline bool not_finite(u32 pair) { return (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u; }
 
-/// d[i][j] = f32(sum over k of a[i][k] * b[k][j] + d[i][j]) for `columns` columns (even), rows of `stride` floats.
+using two_doubles = double __attribute__((vector_size(16)));
+
+/// d[i][j] = f32(sum over k of a[i][k] * b[k][j] + d[i][j]) for `columns` columns, a multiple of 4.
 template <int K, int Stride>
 inline void multiply(const double (*a)[K], const double (*b)[Stride], double (*d)[Stride], int columns) {
-  for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < columns; j += 4) {
-      double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  constexpr int rows = 4;  // at a time, so that additions of different sums overlap
+  for (int j = 0; j < columns; j += 4)
+    for (int i = 0; i < 16; i += rows) {
+      two_doubles sum[rows][2] = {};
       for (int k = 0; k < K; ++k) {
-        const double w = a[i][k];
-        s0 += w * b[k][j], s1 += w * b[k][j + 1], s2 += w * b[k][j + 2], s3 += w * b[k][j + 3];
+        two_doubles low, high;
+        std::memcpy(&low, &b[k][j], sizeof low);
+        std::memcpy(&high, &b[k][j + 2], sizeof high);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) {
+          const double w = a[i + r][k];
+          sum[r][0] += two_doubles{w, w} * low;
+          sum[r][1] += two_doubles{w, w} * high;
+        }
       }
-      d[i][j] = static_cast<float>(s0 + d[i][j]), d[i][j + 1] = static_cast<float>(s1 + d[i][j + 1]);
-      d[i][j + 2] = static_cast<float>(s2 + d[i][j + 2]), d[i][j + 3] = static_cast<float>(s3 + d[i][j + 3]);
+      for (int r = 0; r < rows; ++r)
+        for (int t = 0; t < 4; ++t) d[i + r][j + t] = static_cast<float>(sum[r][t / 2][t % 2] + d[i + r][j + t]);
     }
-  }
 }
 
 /// Columns whose B is all zero only add +0 (unless A holds infinities or NaN), so they are not multiplied.

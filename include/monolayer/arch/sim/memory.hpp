@@ -2,8 +2,6 @@
 // address finds its region in one look-up and a stray access finds none.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -11,11 +9,6 @@
 #include "monolayer/arch/sim/engine.hpp"
 
 namespace monolayer::sim::detail {
-
-inline void* reserve_pages(std::size_t bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return at == MAP_FAILED ? nullptr : at;
-}
 
 inline engine::engine(options o) : opt(std::move(o)), rng(opt.seed) {
   if (opt.ranks < 1 || opt.groups < 1) throw std::invalid_argument("sim: ranks and groups are at least 1");
@@ -77,6 +70,11 @@ inline void engine::expect_readers(void* at, std::size_t bytes, int readers) {
   if (r->expected.empty()) r->expected.resize((r->bytes + 7) / 8);
   const auto begin = r->expected.begin() + (first - r->base) / 8;
   std::fill(begin, begin + static_cast<std::ptrdiff_t>(bytes / 8), static_cast<u8>(readers));
+  if (r->cells)  // what was unread is forgotten
+    for (std::size_t i = 0; i < bytes; i += 8) {
+      cell& c = r->cell_at(first + i);
+      if (polled_kind(c.write[0].kind)) c.polled.readers = 255, c.polled.on_the_way = 0;
+    }
 }
 
 inline region& engine::bounds(const void* at, u32 bytes, const char* what) {
@@ -95,7 +93,7 @@ inline region& engine::bounds(const void* at, u32 bytes, const char* what) {
                      : std::string()),
          here(w, current.lane));
   }
-  if (reinterpret_cast<u64>(at) % bytes)
+  if (reinterpret_cast<u64>(at) & (bytes - 1))
     fail(error::bounds, std::string(what) + " of " + std::to_string(bytes) + " bytes is misaligned at " + words(*r, at),
          here(w, current.lane));
   return *r;

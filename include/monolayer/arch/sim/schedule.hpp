@@ -4,6 +4,8 @@
 #pragma once
 
 #include <bit>
+#include <cstring>
+#include <stdexcept>
 
 #include "monolayer/arch/sim/engine.hpp"
 
@@ -32,17 +34,17 @@ inline void engine::start_launch(rank_state& rank, int index) {
       for (int v = 0; v < wave_count; ++v) identities.push_back({index, b, v, {}});
     }
     if (m.bytes < l.lds_bytes) {
-      if (m.lds) munmap(m.lds, m.bytes), munmap(m.cells, m.bytes * 8);
+      if (m.lds) munmap(m.lds, m.bytes), munmap(m.cells, m.bytes / 4 * sizeof(cell));
       m.bytes = (l.lds_bytes + 4095u) & ~std::size_t{4095};
-      m.lds = static_cast<u8*>(mmap(nullptr, m.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-      m.cells = static_cast<cell*>(static_cast<void*>(
-          mmap(nullptr, m.bytes * 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)));
+      m.lds = static_cast<u8*>(reserve_pages(m.bytes));
+      m.cells = static_cast<cell*>(reserve_pages(m.bytes / 4 * sizeof(cell)));
+      if (!m.lds || !m.cells) throw std::bad_alloc();
     }
     auto blk = std::make_unique<block_state>();
     blk->of = &l, blk->index = b, blk->memory = &m, blk->lds = m.lds, blk->lds_bytes = l.lds_bytes;
     blk->group = opt.group_of ? opt.group_of(b) : b % opt.groups;
     blk->live_waves = wave_count;
-    std::memset(m.lds, 0xA5, l.lds_bytes);
+    if (l.lds_bytes) std::memset(m.lds, 0xA5, l.lds_bytes);
     for (int v = 0; v < wave_count; ++v) {
       std::unique_ptr<wave> w(new wave);
       w->block = blk.get(), w->index = v, w->size = static_cast<u32>(l.target.wave_size);
@@ -187,8 +189,8 @@ inline void engine::run_wave(wave& w) {
 }
 
 inline report engine::run() {
+  if (halted) return result;
   result = {};
-  halted = false;
   idle_progress = ~0ull;
   try {
     apply_stops();

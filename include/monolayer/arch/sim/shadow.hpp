@@ -1,16 +1,17 @@
 // The checks of memory and LDS accesses against vector clocks, a cell a word.
 #pragma once
 
+#include <cstring>
+#include <new>
+
 #include "monolayer/arch/sim/engine.hpp"
 
 namespace monolayer::sim::detail {
 
 inline void engine::ensure_cells(region& r) {
   if (r.cells) return;
-  void* at = mmap(nullptr, (r.bytes / 4 + 4) * sizeof(cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                  -1, 0);
-  if (at == MAP_FAILED) throw std::bad_alloc();
-  r.cells = static_cast<cell*>(at);
+  r.cells = static_cast<cell*>(reserve_pages((r.bytes / 4 + 4) * sizeof(cell)));
+  if (!r.cells) fail(error::limit, "no memory for the shadow of '" + r.parts[0].name + "'");
 }
 
 /// Does the access that s records come before what the wave does now? Stores to memory must also be visible: to other

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <deque>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -68,7 +69,7 @@ struct region {
   cell* cells = nullptr;
 
   const annotation& part(const void* at) const {
-    return parts[part_of.empty() ? 0 : part_of[(static_cast<const u8*>(at) - base) >> 4]];
+    return parts[part_of.empty() ? 0 : part_of[static_cast<std::size_t>(static_cast<const u8*>(at) - base) >> 4]];
   }
   cell& cell_at(const void* at) const { return cells[(static_cast<const u8*>(at) - base) >> 2]; }
 };
@@ -213,7 +214,7 @@ inline const char* name_of(op what) {
   constexpr std::array names{"none", "mma", "shuffle_xor", "ballot", "wave_max", "wave_min", "wave_sync", "drain_stores",
                              "consumer barrier", "block barrier", "ring init", "ring push", "ring flush", "ring drain",
                              "ring wait_full", "ring release"};
-  return names[static_cast<int>(what)];
+  return names[static_cast<std::size_t>(what)];
 }
 
 }  // namespace monolayer::sim::detail

@@ -19,7 +19,7 @@ inline void engine::queue_store(wave& w, pending_store&& s) {
   }
   s.sequence = w.store_sequence++;
   w.stores.push_back(std::move(s));
-  if (w.stores.size() > 1024) land(w, rng.below(1024));
+  if (w.stores.size() > 256) land(w, rng.below(256));
 }
 
 /// Applies the faults of arrivals and tagged stores; true if the store must not be queued.
@@ -32,8 +32,8 @@ inline bool engine::faulty(wave& w, pending_store& s) {
     if (f.kind < fault_kind::lose_arrival || (f.kind >= fault_kind::lose_tagged) != tagged) continue;
     if (f.rank >= 0 && f.rank != static_cast<int>(rank)) continue;
     if (f.nth != (f.rank >= 0 ? of_rank : of_all)) continue;
-    if (tagged && opt.checks) --s.where->cell_at(s.at).polled.on_the_way;
     const int what = (static_cast<int>(f.kind) - static_cast<int>(fault_kind::lose_arrival)) % 3;
+    if (tagged && opt.checks && what != 2) --s.where->cell_at(s.at).polled.on_the_way;
     if (what == 0) return true;
     delayed.push_back({f.delay_ns ? clock_ns + f.delay_ns : 0, static_cast<u32>(rank), s});
     if (what == 1) return true;

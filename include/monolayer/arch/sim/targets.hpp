@@ -58,6 +58,8 @@ template <class Layout>
 struct simulated : Layout {
   static constexpr bool simulator = true;
 
+  static const void* opaque(const void* p) { return p; }
+  static int opaque(int x) { return x; }
   static int lane() { return current.lane; }
   static int wave() { return current.of->index; }
   static int block() { return current.of->block->index; }
