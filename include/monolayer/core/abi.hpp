@@ -63,6 +63,13 @@ struct layer_entry {
   void* output;  // per-layer output of kinds that have one
 };
 
+/// An address in a layer entry, read as constant memory: scalar loads on CDNA, where the producer may not use others.
+template <class T>
+MONOLAYER_DEVICE const u8* layer_data(const layer_entry& entry, int index) {
+  const u32x2 v = T::load8(&entry.data[index]);
+  return reinterpret_cast<const u8*>(u64(v.v[1]) << 32 | v.v[0]);
+}
+
 /// Arguments of a launch, by value.
 struct launch_params {
   device_state* state;

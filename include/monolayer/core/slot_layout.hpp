@@ -20,19 +20,19 @@ struct slot_layout {
   static constexpr program_info info = Program::info;
 
   /// Peers' slots lie in the mailbox, all others in the local scratch.
-  static constexpr bool in_mailbox(int slot) { return info.slots[slot].scope == scope::peers; }
+  MONOLAYER_HOST_DEVICE static constexpr bool in_mailbox(int slot) { return info.slots[slot].scope == scope::peers; }
 
-  static constexpr u64 buffer_bytes(int slot) {
+  MONOLAYER_HOST_DEVICE static constexpr u64 buffer_bytes(int slot) {
     const slot_info& s = info.slots[slot];
     return align_up(slot_row_bytes(s) * info.max_rows * (in_mailbox(slot) ? info.ranks : 1), 256);
   }
-  static constexpr u64 payload_offset(int slot) {
+  MONOLAYER_HOST_DEVICE static constexpr u64 payload_offset(int slot) {
     u64 at = 0;
     for (int i = 0; i < slot; ++i)
       if (in_mailbox(i) == in_mailbox(slot)) at += buffer_bytes(i) * info.slots[i].buffers;
     return at;
   }
-  static constexpr u64 total(bool mailbox) {
+  MONOLAYER_HOST_DEVICE static constexpr u64 total(bool mailbox) {
     u64 at = 0;
     for (int i = 0; i < info.slot_count; ++i)
       if (in_mailbox(i) == mailbox) at += buffer_bytes(i) * info.slots[i].buffers;
@@ -42,15 +42,15 @@ struct slot_layout {
   static constexpr u64 mailbox_bytes = total(true);
 
   /// A counter has a 128-byte line of its own; words of one part are contiguous, and each buffer has its own words.
-  static constexpr u64 part_stride(int slot) {
+  MONOLAYER_HOST_DEVICE static constexpr u64 part_stride(int slot) {
     return Arrivals == arrival_kind::counter ? 128 : align_up(u64(info.slots[slot].units) * 4, 128);
   }
-  static constexpr u64 arrival_span(int slot) {
+  MONOLAYER_HOST_DEVICE static constexpr u64 arrival_span(int slot) {
     const slot_info& s = info.slots[slot];
     if (s.transport == transport::tagged) return 0;
     return part_stride(slot) * s.parts * (Arrivals == arrival_kind::counter ? 1 : s.buffers);
   }
-  static constexpr u64 arrival_offset(int slot) {
+  MONOLAYER_HOST_DEVICE static constexpr u64 arrival_offset(int slot) {
     u64 at = 0;
     for (int i = 0; i < slot; ++i) at += arrival_span(i);
     return at;

@@ -105,7 +105,8 @@ struct slot_view {
   MONOLAYER_DEVICE static slot_view use(const Block& b, u32 number) {
     using memory = typename Block::memory;
     const u32 buffer = s.buffers == 1 ? 0 : number % u32(s.buffers);
-    return {b.params->slots + memory::payload_offset(Slot) + buffer * memory::buffer_bytes(Slot)};
+    constexpr u64 first = memory::payload_offset(Slot), bytes = memory::buffer_bytes(Slot);
+    return {b.params->slots + first + buffer * bytes};
   }
   /// The use that this layer writes and reads.
   template <class Block>

@@ -41,7 +41,7 @@ struct normed_stream {
     if (b.staged == b.layer * 16 + Number) return true;
     const auto stream = residual_stream<Hidden, Block>::newest(b);
     copy_rows<K, PaddedK>(b, [&](int row, int column) { return stream.load8(row, column); });
-    if (!normalise_rows<K, PaddedK>(b, b.entry->data[Norm], Eps) || !b.sync()) return false;
+    if (!normalise_rows<K, PaddedK>(b, layer_data<typename Block::target>(*b.entry, Norm), Eps) || !b.sync()) return false;
     b.staged = b.layer * 16 + Number;
     return true;
   }
@@ -55,7 +55,7 @@ struct normed_slot {
     if (b.staged == b.layer * 16 + Number) return true;
     const auto view = slot_view<typename Block::target, typename Block::program, Slot>::current(b);
     copy_rows<K, PaddedK>(b, [&](int row, int column) { return view.load8(row, column); });
-    if (!normalise_rows<K, PaddedK>(b, b.entry->data[Norm], Eps) || !b.sync()) return false;
+    if (!normalise_rows<K, PaddedK>(b, layer_data<typename Block::target>(*b.entry, Norm), Eps) || !b.sync()) return false;
     b.staged = b.layer * 16 + Number;
     return true;
   }
@@ -81,7 +81,7 @@ struct routing {
       T::lds_store4(to, float_to_bits(sigmoid(bits_to_float(v.v[0]))));
       T::lds_store4(to + 4, float_to_bits(sigmoid(bits_to_float(v.v[2]))));
     }
-    if (!route<P>(b, b.entry->data[Bias])) return false;
+    if (!route<P>(b, layer_data<typename Block::target>(*b.entry, Bias))) return false;
     b.routed = routing_epoch(b.layer);
     return true;
   }

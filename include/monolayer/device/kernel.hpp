@@ -43,7 +43,7 @@ struct producer {
   // The producer waits for its own block's consumers, which have deadlines of their own and abort the block when one
   // passes; it only needs to outlast the longest of them.
   MONOLAYER_DEVICE watch<T> wait_for_consumers() const {
-    return {layout::abort_flag, params->state, 2 * (params->local_deadline_ns + params->peer_deadline_ns)};
+    return {layout::abort_flag, nullptr, 2 * (params->local_deadline_ns + params->peer_deadline_ns)};
   }
 };
 

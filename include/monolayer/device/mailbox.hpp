@@ -17,7 +17,8 @@ struct mailbox_view {
 
   MONOLAYER_DEVICE static mailbox_view current(const Block& b) {
     const u32 use = b.template clock<Slot>().uses;
-    return {memory::payload_offset(Slot) + (use % u32(s.buffers)) * memory::buffer_bytes(Slot)};
+    constexpr u64 first = memory::payload_offset(Slot), bytes = memory::buffer_bytes(Slot);
+    return {first + (use % u32(s.buffers)) * bytes};
   }
   MONOLAYER_DEVICE u64 word_offset(int source, int row, int column) const {
     return offset + (u64(source) * Block::info.max_rows + u64(row)) * slot_row_bytes(s) + u64(column) * 4;

@@ -6,14 +6,15 @@
 
 namespace monolayer {
 
-/// Read side, for producer and consumers.
+/// Read side, for producer and consumers. What the producer reads are flag loads: on CDNA no other LDS access leaves its
+/// copies in flight.
 template <class Block>
 struct routing_table {
   using T = typename Block::target;
   using layout = typename Block::layout;
 
-  MONOLAYER_DEVICE static int distinct_experts() { return int(T::lds_load4(layout::distinct_count)); }
-  MONOLAYER_DEVICE static int expert(int d) { return int(T::lds_load4(layout::distinct + 4u * u32(d))); }
+  MONOLAYER_DEVICE static int distinct_experts() { return int(T::lds_flag_load(layout::distinct_count)); }
+  MONOLAYER_DEVICE static int expert(int d) { return int(T::lds_flag_load(layout::distinct + 4u * u32(d))); }
   /// Place 0..top_k-1 at which column j chose distinct expert d, or -1.
   MONOLAYER_DEVICE static int place(int d, int j) {
     const u32 word = T::lds_load4(layout::places + 8u * u32(d) + 4u * u32(j / 4));

@@ -135,18 +135,18 @@ MONOLAYER_DEVICE void wait_parts(Block& b, int first, int count) {
   if (T::wave() != 0) return;
   const slot_clock c = b.template clock<Slot>();
   if (Earlier && c.in_span == 0) return;
-  const u8* at = b.params->arrivals + memory::arrival_offset(Slot);
+  constexpr u64 offset = memory::arrival_offset(Slot), stride = memory::part_stride(Slot);
+  const u8* at = b.params->arrivals + offset;
   MONOLAYER_NO_UNROLL
   for (int part = first; part < first + count; ++part) {
     const awaited what{failure::slot_wait, u32(Slot), u32(part), 0, 0};
     if constexpr (T::arrivals == arrival_kind::counter) {
       if (T::lane() == 0)
-        detail::wait_counter(b, at + u64(part) * memory::part_stride(Slot),
-                             (Earlier ? c.uses : c.uses + 1) * u32(s.units), what);
+        detail::wait_counter(b, at + u64(part) * stride, (Earlier ? c.uses : c.uses + 1) * u32(s.units), what);
     } else {
       const u32 use = Earlier ? c.uses - 1 : c.uses;
       const u32 buffer = s.buffers == 1 ? 0 : use % u32(s.buffers);
-      detail::wait_words(b, at + (u64(buffer) * s.parts + part) * memory::part_stride(Slot), s.units,
+      detail::wait_words(b, at + (u64(buffer) * s.parts + part) * stride, s.units,
                          Earlier ? c.tag : b.tag(), what);
     }
   }
@@ -159,12 +159,13 @@ MONOLAYER_DEVICE void arrive(Block& b, int part, int unit, int count) {
   using T = typename Block::target;
   using memory = typename Block::memory;
   constexpr slot_info s = Block::info.slots[Slot];
-  u8* at = b.params->arrivals + memory::arrival_offset(Slot);
+  constexpr u64 offset = memory::arrival_offset(Slot), stride = memory::part_stride(Slot);
+  u8* at = b.params->arrivals + offset;
   if constexpr (T::arrivals == arrival_kind::counter) {
-    if (T::lane() == 0 && count != 0) T::arrive(at + u64(part) * memory::part_stride(Slot), u32(count));
+    if (T::lane() == 0 && count != 0) T::arrive(at + u64(part) * stride, u32(count));
   } else {
     const u32 buffer = s.buffers == 1 ? 0 : b.template clock<Slot>().uses % u32(s.buffers);
-    at += (u64(buffer) * s.parts + part) * memory::part_stride(Slot);
+    at += (u64(buffer) * s.parts + part) * stride;
     MONOLAYER_NO_UNROLL
     for (int i = T::lane(); i < count; i += T::wave_size) T::arrive(at + u64(unit + i) * 4, b.tag());
   }

@@ -9,7 +9,7 @@ namespace monolayer {
 template <class T>
 struct watch {
   lds_address abort_flag;
-  const device_state* state;
+  const device_state* state;  // null: the abort flag alone (the producer, whose loads must stay in flight)
   u64 limit_ns;
   u64 start_ns = 0;
   u32 polls = 0;
@@ -21,7 +21,7 @@ struct watch {
     if ((++polls & 15u) != 0) return false;
     if (T::lds_flag_load(abort_flag) != 0) return true;
     if ((polls & 63u) != 0) return false;
-    if (T::poll4(&state->failed.word) != 0) return true;
+    if (state != nullptr && T::poll4(&state->failed.word) != 0) return true;
     const u64 now = T::clock_ns();
     if (start_ns == 0) start_ns = now;
     timed_out = now - start_ns > limit_ns;

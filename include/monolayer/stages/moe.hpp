@@ -61,7 +61,7 @@ struct routed_gate_up {
   }
   template <class Routing>
   MONOLAYER_DEVICE static weight_run run(const layer_entry& entry, int tile, int) {
-    return {static_cast<const u8*>(entry.data[Data]) + u64(Routing::expert(tile / column_tiles)) * expert_bytes +
+    return {layer_data<typename Routing::T>(entry, Data) + u64(Routing::expert(tile / column_tiles)) * expert_bytes +
             u64(tile % column_tiles) * weights::bytes};
   }
 
@@ -121,8 +121,8 @@ struct experts_down {
   }
   template <class Routing>
   MONOLAYER_DEVICE static weight_run run(const layer_entry& entry, int tile, int i) {
-    const u8* expert = i == 0 ? static_cast<const u8*>(entry.data[SharedData])
-                              : static_cast<const u8*>(entry.data[RoutedData]) +
+    const u8* expert = i == 0 ? layer_data<typename Routing::T>(entry, SharedData)
+                              : layer_data<typename Routing::T>(entry, RoutedData) +
                                     u64(Routing::expert(i - 1)) * expert_bytes;
     return {expert + u64(tile) * weights::bytes};
   }

@@ -22,7 +22,7 @@ struct plain_stream {
   }
   template <class Routing>
   MONOLAYER_DEVICE static weight_run run(const layer_entry& entry, int tile, int) {
-    return {static_cast<const u8*>(entry.data[Data]) + u64(tile) * Tile::bytes};
+    return {layer_data<typename Routing::T>(entry, Data) + u64(tile) * Tile::bytes};
   }
 };
 
