@@ -30,7 +30,7 @@ int thread() {
   return T::wave() * T::wave_size + T::lane();
 }
 template <class T>
-inline constexpr int threads = T::consumer_waves * T::wave_size;
+inline constexpr int threads = T::consumer_waves* T::wave_size;
 template <class T>
 bool producer() {
   return T::wave() == T::consumer_waves;

@@ -14,12 +14,14 @@ struct outcome {
 
 /// Rank r waits for a word of rank r + 1; every wait has a deadline.
 template <class T>
-outcome ring_of_ranks(u64 seed, std::vector<sim::fault> faults, bool deadlock_is_error = false, u64 limit_ns = 200'000'000) {
+outcome ring_of_ranks(u64 seed, std::vector<sim::fault> faults, bool deadlock_is_error = false,
+                      u64 limit_ns = 200'000'000) {
   outcome o;
   sim::machine m({.ranks = 3, .seed = seed, .deadlock_is_error = deadlock_is_error});
   u32* word[3];
   for (int r = 0; r < 3; ++r)
-    word[r] = m.allocate_array<u32>(r, 32, "word " + std::to_string(r), sim::memory::control, sim::fill::zero);
+    word[r] =
+        m.allocate_array<u32>(r, 32, "word " + std::to_string(r), sim::memory::control, sim::fill::zero);
   for (const sim::fault& f : faults) m.inject(f);
   for (int r = 0; r < 3; ++r)
     for (u32 n = 1; n <= 2; ++n)
@@ -48,7 +50,8 @@ TEMPLATE_TEST_CASE("A stopped rank lets the others' deadlines expire", "", sim::
   using T = TestType;
   for (u64 seed = 1; seed <= 20; ++seed) {
     const outcome whole = ring_of_ranks<T>(seed, {});
-    CHECK((whole.report.ok && whole.report.unfinished == 0 && whole.timed_out[0] + whole.timed_out[1] + whole.timed_out[2] == 0));
+    CHECK((whole.report.ok && whole.report.unfinished == 0 &&
+           whole.timed_out[0] + whole.timed_out[1] + whole.timed_out[2] == 0));
 
     const outcome o = ring_of_ranks<T>(seed, {{.kind = fault_kind::stop_rank, .rank = 1, .after = 10}});
     CHECK(o.report.ok);
@@ -57,7 +60,8 @@ TEMPLATE_TEST_CASE("A stopped rank lets the others' deadlines expire", "", sim::
     CHECK(o.waited_ns > 200'000'000);
     CHECK(o.waited_ns < 2'000'000'000);
 
-    const outcome found = ring_of_ranks<T>(seed, {{.kind = fault_kind::stop_rank, .rank = 1, .after = 10}}, true);
+    const outcome found =
+        ring_of_ranks<T>(seed, {{.kind = fault_kind::stop_rank, .rank = 1, .after = 10}}, true);
     CHECK(found.report.kind == error::deadlock);
     CHECK(found.report.text.find("stopped by a fault") != std::string::npos);
   }
@@ -72,7 +76,8 @@ TEMPLATE_TEST_CASE("Arrivals get lost, late, repeated", "", sim::gfx950, sim::sm
         seed, {{.kind = fault_kind::delay_arrival, .rank = 2, .nth = 1, .delay_ns = 100'000'000}});
     CHECK((late.report.ok && late.timed_out[1] == 0 && late.report.stats.clock_ns > 100'000'000));
     const outcome too_late = ring_of_ranks<T>(
-        seed, {{.kind = fault_kind::delay_arrival, .rank = 2, .nth = 1, .delay_ns = 900'000'000}}, false, 1'000'000);
+        seed, {{.kind = fault_kind::delay_arrival, .rank = 2, .nth = 1, .delay_ns = 900'000'000}}, false,
+        1'000'000);
     CHECK(too_late.report.ok);
     const outcome twice = ring_of_ranks<T>(seed, {{.kind = fault_kind::repeat_arrival, .rank = 2, .nth = 0}});
     CHECK(twice.report.ok);
@@ -99,7 +104,8 @@ TEMPLATE_TEST_CASE("A stopped block", "", sim::gfx950, sim::sm90) {
   CHECK(r.unfinished == 1);
 }
 
-TEMPLATE_TEST_CASE("A repeated tagged store of an old epoch is only ignored by equality", "", sim::gfx950, sim::sm90) {
+TEMPLATE_TEST_CASE("A repeated tagged store of an old epoch is only ignored by equality", "", sim::gfx950,
+                   sim::sm90) {
   using T = TestType;
   int seen_old = 0;
   for (u64 seed = 1; seed <= 40; ++seed) {
@@ -120,7 +126,9 @@ TEMPLATE_TEST_CASE("A repeated tagged store of an old epoch is only ignored by e
   CHECK(seen_old > 0);
 }
 
-TEST_CASE("A polling loop that nothing can end is a deadlock at once, also if it looks at a flag only now and then") {
+TEST_CASE(
+    "A polling loop that nothing can end is a deadlock at once, also if it looks at a flag only now and "
+    "then") {
   using T = sim::gfx950;
   sim::machine m;
   u32* flag = m.allocate_array<u32>(0, 32, "flag", sim::memory::control, sim::fill::zero);

@@ -28,7 +28,8 @@ void expected(problem& p) {
     for (int j = 0; j < T::columns; ++j) {
       double sum = 0;
       if (T::wave_size == 64) {
-        for (int k = 0; k < 32; ++k) sum += static_cast<double>(bf16(p.a[i][k])) * static_cast<double>(bf16(p.b[k][j]));
+        for (int k = 0; k < 32; ++k)
+          sum += static_cast<double>(bf16(p.a[i][k])) * static_cast<double>(bf16(p.b[k][j]));
         p.d[i][j] = static_cast<float>(sum + static_cast<double>(p.c[i][j]));
         continue;
       }
@@ -71,7 +72,8 @@ TEMPLATE_TEST_CASE("The matrix step multiplies as its machine does", "", sim::gf
   for (int round = 0; round < 40; ++round) {
     static problem p;
     for (auto& row : p.a)
-      for (u32& v : row) v = random() & 0xffff, v = (v & 0x7f80) == 0x7f80 ? 0 : (v & 0x807f) | (100 + random() % 55) << 7;
+      for (u32& v : row)
+        v = random() & 0xffff, v = (v & 0x7f80) == 0x7f80 ? 0 : (v & 0x807f) | (100 + random() % 55) << 7;
     const int used = round % 2 ? T::columns : 1 + round % T::columns;
     for (auto& row : p.b)
       for (int j = 0; j < 16; ++j)
@@ -85,7 +87,8 @@ TEMPLATE_TEST_CASE("The matrix step multiplies as its machine does", "", sim::gf
     int wrong = 0;
     for (int i = 0; i < 16; ++i)
       for (int j = 0; j < T::columns; ++j)
-        wrong += std::isnan(d[i][j]) ? !std::isnan(p.d[i][j]) : std::bit_cast<u32>(d[i][j]) != std::bit_cast<u32>(p.d[i][j]);
+        wrong += std::isnan(d[i][j]) ? !std::isnan(p.d[i][j])
+                                     : std::bit_cast<u32>(d[i][j]) != std::bit_cast<u32>(p.d[i][j]);
     CHECK(wrong == 0);
   }
 }
@@ -110,7 +113,9 @@ TEMPLATE_TEST_CASE("Quantised weights widen exactly", "", sim::gfx950, sim::sm90
   for (u32 code = 0; code < 256; ++code) {
     if ((code & 0x7f) == 0x7f) continue;
     const u32 e = code >> 3 & 15, m = code & 7;
-    const double want = std::ldexp(e ? 8.0 + m : m, (e ? static_cast<int>(e) : 1) - 10 - T::e4m3_shift - T::activation_shift) * (code & 128 ? -1 : 1);
+    const double want = std::ldexp(e ? 8.0 + m : m,
+                                   (e ? static_cast<int>(e) : 1) - 10 - T::e4m3_shift - T::activation_shift) *
+                        (code & 128 ? -1 : 1);
     const u64 codes = T::arrange_e4m3x8(u64{code} << 24);
     const fragment_b b = T::widen_e4m3x8({{static_cast<u32>(codes), static_cast<u32>(codes >> 32)}});
     wrong += bf16(b.v[1] >> 16) != want || b.v[0] != 0 || b.v[2] != 0;

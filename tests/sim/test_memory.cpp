@@ -59,7 +59,8 @@ TEMPLATE_TEST_CASE("Each kind of memory has its operations", "", sim::gfx950, si
   CHECK(kind_of<T>(memory::output, 64, [](u8* p) { T::fetch_add(p, 1); }) == error::access);
 }
 
-TEMPLATE_TEST_CASE("Another rank's slots and weights are out of reach, its mailbox is not", "", sim::gfx950, sim::sm90) {
+TEMPLATE_TEST_CASE("Another rank's slots and weights are out of reach, its mailbox is not", "", sim::gfx950,
+                   sim::sm90) {
   using T = TestType;
   for (int what = 0; what < 4; ++what) {
     sim::machine m({.ranks = 2});
@@ -81,8 +82,16 @@ TEMPLATE_TEST_CASE("An output is not read in the launch that stores it", "", sim
   using T = TestType;
   sim::machine m;
   u32* cache = m.allocate_array<u32>(0, 64, "cache", sim::memory::output, sim::fill::zero);
-  const auto write = [=](u32 at) { return [=] { if (thread<T>() == 0) T::store4(cache + at, at); }; };
-  const auto read = [=](u32 at) { return [=] { if (thread<T>() == 0) T::load4(cache + at); }; };
+  const auto write = [=](u32 at) {
+    return [=] {
+      if (thread<T>() == 0) T::store4(cache + at, at);
+    };
+  };
+  const auto read = [=](u32 at) {
+    return [=] {
+      if (thread<T>() == 0) T::load4(cache + at);
+    };
+  };
   m.launch<T>(0, 1, 0, write(3));
   m.launch<T>(0, 1, 0, read(3));
   m.launch<T>(0, 1, 0, [=] { write(4)(), read(5)(); });
@@ -92,14 +101,22 @@ TEMPLATE_TEST_CASE("An output is not read in the launch that stores it", "", sim
   CHECK(m.run().kind == sim::error::output_read);
   sim::machine two;
   u32* out = two.allocate_array<u32>(0, 64, "out", sim::memory::output);
-  two.launch<T>(0, 2, 0, [=] { if (thread<T>() == 0) T::store4(out, 1); });
+  two.launch<T>(0, 2, 0, [=] {
+    if (thread<T>() == 0) T::store4(out, 1);
+  });
   CHECK(two.run().kind == sim::error::race);
 }
 
 TEMPLATE_TEST_CASE("LDS", "", sim::gfx950, sim::sm90) {
   using T = TestType;
   const auto kind = [](auto f) {
-    return run_once<T>(1, [=] { if (thread<T>() == 0) f(); }, {}, 4096).kind;
+    return run_once<T>(
+               1,
+               [=] {
+                 if (thread<T>() == 0) f();
+               },
+               {}, 4096)
+        .kind;
   };
   CHECK(kind([] { T::lds_store16(4080, {}), T::lds_load16(4080); }) == sim::error::none);
   CHECK(kind([] { T::lds_store16(4096, {}); }) == sim::error::lds);
@@ -111,28 +128,36 @@ TEMPLATE_TEST_CASE("LDS", "", sim::gfx950, sim::sm90) {
 
   // LDS does not keep what an earlier launch wrote.
   sim::machine m;
-  m.launch<T>(0, 1, 4096, [] { if (thread<T>() == 0) T::lds_store4(64, 1); });
+  m.launch<T>(0, 1, 4096, [] {
+    if (thread<T>() == 0) T::lds_store4(64, 1);
+  });
   REQUIRE(m.run().ok);
-  m.launch<T>(0, 1, 4096, [] { if (thread<T>() == 0) T::lds_load4(64); });
+  m.launch<T>(0, 1, 4096, [] {
+    if (thread<T>() == 0) T::lds_load4(64);
+  });
   CHECK(m.run().kind == sim::error::lds);
 
   // Neighbouring half words and bytes belong to different lanes and waves.
   CHECK(over_seeds(20, [](u64 s) {
-    return run_once<T>(1, [] {
-      auto group = begin_block<T>();
-      if (producer<T>()) return;
-      T::lds_store2(1024 + 2 * static_cast<u32>(thread<T>()), static_cast<u16>(thread<T>()));
-      T::lds_store1(8192 + static_cast<u32>(thread<T>()), static_cast<u8>(thread<T>()));
-      group.sync();
-      const u32 pair = T::lds_load4(1024 + 4 * static_cast<u32>(thread<T>() / 2));
-      if (pair != static_cast<u32>(thread<T>() & ~1) * 0x10001 + 0x10000) throw std::runtime_error("wrong");
-    }, {.seed = s});
-  }).ok == 20);
+          return run_once<T>(
+              1,
+              [] {
+                auto group = begin_block<T>();
+                if (producer<T>()) return;
+                T::lds_store2(1024 + 2 * static_cast<u32>(thread<T>()), static_cast<u16>(thread<T>()));
+                T::lds_store1(8192 + static_cast<u32>(thread<T>()), static_cast<u8>(thread<T>()));
+                group.sync();
+                const u32 pair = T::lds_load4(1024 + 4 * static_cast<u32>(thread<T>() / 2));
+                if (pair != static_cast<u32>(thread<T>() & ~1) * 0x10001 + 0x10000)
+                  throw std::runtime_error("wrong");
+              },
+              {.seed = s});
+        }).ok == 20);
 
   // The consumer group's words must be zeroed where the target counts in LDS.
   const sim::error unzeroed = run_once<T>(1, [] {
-    if (!producer<T>()) typename T::consumer_group(0).sync();
-  }).kind;
+                                if (!producer<T>()) typename T::consumer_group(0).sync();
+                              }).kind;
   CHECK(unzeroed == (counts<T> ? sim::error::none : sim::error::lds));
 }
 
@@ -155,5 +180,6 @@ TEMPLATE_TEST_CASE("LDS flags order what was stored before them", "", sim::gfx95
     };
   };
   CHECK(over_seeds(50, [&](u64 s) { return run_once<T>(1, body(true), {.seed = s}); }).ok == 50);
-  CHECK(over_seeds(50, [&](u64 s) { return run_once<T>(1, body(false), {.seed = s}); })[sim::error::lds] == 50);
+  CHECK(over_seeds(50, [&](u64 s) { return run_once<T>(1, body(false), {.seed = s}); })[sim::error::lds] ==
+        50);
 }

@@ -1,5 +1,5 @@
-// What a rendezvous and a matrix step cost, checks on. The bounds leave room for a busy machine; the figures printed
-// are what the budget (5 us a 64-lane rendezvous, 12 us a matrix step) is held against.
+// What a rendezvous and a matrix step cost, checks on. The bounds leave room for a busy machine; the figures
+// printed are what the budget (5 us a 64-lane rendezvous, 12 us a matrix step) is held against.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -49,8 +49,10 @@ TEMPLATE_TEST_CASE("Speed", "", sim::gfx950, sim::sm90) {
       };
     };
     const double all = microseconds<T>(blocks, matrix(T::columns)), four = microseconds<T>(blocks, matrix(4));
-    std::printf("%-12s %2d blocks: %.2f us a rendezvous, %.2f us an LDS load and matrix step of %d columns, %.2f of 4\n",
-                T::name, blocks, meet, all, T::columns, four);
+    std::printf(
+        "%-12s %2d blocks: %.2f us a rendezvous, %.2f us an LDS load and matrix step of %d columns, %.2f of "
+        "4\n",
+        T::name, blocks, meet, all, T::columns, four);
     CHECK(meet < 15);
     CHECK(all < 36);
   }

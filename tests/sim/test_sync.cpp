@@ -62,7 +62,8 @@ TEMPLATE_TEST_CASE("Payload and arrival", "", sim::gfx950, sim::sm90) {
   const auto count = [](without what) { return over_seeds(60, [=](u64 s) { return exchange<T>(s, what); }); };
   const auto races = [](const tally& t) { return t[error::race] + t[error::early_read]; };
 
-  const tally drain = count(without::drain);  // sm_90a's release covers the stores that a barrier ordered before it
+  const tally drain =
+      count(without::drain);  // sm_90a's release covers the stores that a barrier ordered before it
   if (counts<T>) {
     CHECK(drain.ok == 60);
   } else {
@@ -158,7 +159,8 @@ TEMPLATE_TEST_CASE("Tagged words carry their own order", "", sim::gfx950, sim::s
   using T = TestType;
   const tally t = over_seeds(100, [](u64 seed) {
     sim::machine m({.seed = seed});
-    u64* words = m.allocate_array<u64>(0, 2 * T::wave_size, "tagged slot", sim::memory::slot, sim::fill::zero);
+    u64* words =
+        m.allocate_array<u64>(0, 2 * T::wave_size, "tagged slot", sim::memory::slot, sim::fill::zero);
     m.launch<T>(0, 2, 0, [=] {
       if (T::wave() != 0) return;
       const u32 l = static_cast<u32>(T::lane());
@@ -201,16 +203,18 @@ TEMPLATE_TEST_CASE("Group scope", "", sim::gfx950, sim::sm90) {
   CHECK(over_seeds(30, [&](u64 s) { return run(s, 1, true); })[error::group_scope] == 30);
 }
 
-TEMPLATE_TEST_CASE("Ranks exchange through mailboxes; an unread word must not be overwritten", "", sim::gfx950, sim::sm90) {
+TEMPLATE_TEST_CASE("Ranks exchange through mailboxes; an unread word must not be overwritten", "",
+                   sim::gfx950, sim::sm90) {
   using T = TestType;
-  // Two ranks push a word to each other, `uses` times, through `buffers` buffers; they wait for the peer's word first
-  // unless they are hasty.
+  // Two ranks push a word to each other, `uses` times, through `buffers` buffers; they wait for the peer's
+  // word first unless they are hasty.
   const auto run = [](u64 seed, u32 buffers, bool hasty) {
     constexpr u32 uses = 6;
     sim::machine m({.ranks = 2, .seed = seed});
     u64* box[2];
     for (int r = 0; r < 2; ++r) {
-      box[r] = m.allocate_array<u64>(r, 8, "mailbox " + std::to_string(r), sim::memory::mailbox, sim::fill::zero);
+      box[r] =
+          m.allocate_array<u64>(r, 8, "mailbox " + std::to_string(r), sim::memory::mailbox, sim::fill::zero);
       m.expect_readers(box[r], 64, 1);
     }
     for (int r = 0; r < 2; ++r) {

@@ -1,8 +1,10 @@
 // A stack of slices: synthetic checkpoint, its packed form for every rank, and what the float64 reference says.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "monolayer/host/slices.hpp"
@@ -57,6 +59,7 @@ struct packed_a {
 struct packed_b {
   std::vector<u16> post_norm;
   std::vector<float> bias;
+  std::vector<int> experts;  // those whose bytes routed_* hold, one after another; the headers count all
   std::vector<packed_matrix> router, shared_gate_up, shared_down, routed_gate_up, routed_down;  // by rank
 };
 
@@ -76,8 +79,10 @@ struct model {
   reference::geometry g = geometry_of<C>();
   std::vector<layer> layers;
 
+  /// With `experts` (ascending) rows choose among these alone, by their bias, and only these are made and packed: whole
+  /// GLM-5 layers have gigabytes of others.
   explicit model(const std::vector<u64>& kinds, u64 seed = 1, reference::layer_b_options how_b = {},
-                 reference::layer_a_options how_a = {}) {
+                 reference::layer_a_options how_a = {}, const std::vector<int>& experts = {}) {
     how_a.q_a = how_a.q_b = format_of<typename C::attention_weights>();
     how_b.routed = how_b.shared = format_of<typename C::expert_weights>();
     for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -87,6 +92,11 @@ struct model {
         pack_a(l);
       } else {
         l.b = std::make_unique<reference::layer_b>(reference::make_layer_b(g, seed * 1000 + i, how_b));
+        for (int e = 0; e < C::experts; ++e) {
+          const bool among = experts.empty() || std::binary_search(experts.begin(), experts.end(), e);
+          if (among) l.packed_for_b.experts.push_back(e);
+          else l.b->bias[std::size_t(e)] -= 8;
+        }
         pack_b(l);
       }
       layers.push_back(std::move(l));
@@ -108,22 +118,38 @@ struct model {
     packed_b& p = l.packed_for_b;
     p.post_norm = reference::bf16_bits(l.b->post_norm);
     p.bias = l.b->bias;
-    for (int r = 0; r < C::ranks; ++r) {
-      p.router.push_back(must(packer::router(view(l.b->router), r)));
-      auto experts = [&](u32 count, auto header, u64 bytes, auto pack_one) {
-        packed_matrix m{header(count, r), std::vector<u8>(bytes * count)};
-        for (u32 e = 0; e < count; ++e)
-          must(pack_one(std::span<u8>(m.bytes).subspan(bytes * e, bytes),
-                        view(count == 1 ? l.b->shared() : l.b->get(int(e))), r, "expert " + std::to_string(e)));
-        return m;
-      };
-      p.shared_gate_up.push_back(
-          experts(1, packer::gate_up_header, packer::gate_up_bytes, packer::expert_gate_up));
-      p.shared_down.push_back(experts(1, packer::down_header, packer::down_bytes, packer::expert_down));
-      p.routed_gate_up.push_back(
-          experts(C::experts, packer::gate_up_header, packer::gate_up_bytes, packer::expert_gate_up));
-      p.routed_down.push_back(experts(C::experts, packer::down_header, packer::down_bytes, packer::expert_down));
-    }
+    std::vector<std::pair<std::span<u8>, const reference::expert*>> gate_up, down;  // what is to be packed, where
+    auto add = [&](std::vector<packed_matrix>& to, auto header, u64 bytes, bool shared, auto& jobs) {
+      for (int r = 0; r < C::ranks; ++r) {
+        const std::size_t count = shared ? 1 : p.experts.size();
+        to.push_back({header(shared ? 1 : u32(C::experts), r), std::vector<u8>(bytes * count)});
+        for (std::size_t i = 0; i < count; ++i)
+          jobs.push_back({std::span<u8>(to.back().bytes).subspan(bytes * i, bytes),
+                          shared ? &l.b->shared() : &l.b->get(p.experts[i])});
+      }
+    };
+    for (int r = 0; r < C::ranks; ++r) p.router.push_back(must(packer::router(view(l.b->router), r)));
+    add(p.shared_gate_up, packer::gate_up_header, packer::gate_up_bytes, true, gate_up);
+    add(p.routed_gate_up, packer::gate_up_header, packer::gate_up_bytes, false, gate_up);
+    add(p.shared_down, packer::down_header, packer::down_bytes, true, down);
+    add(p.routed_down, packer::down_header, packer::down_bytes, false, down);
+    const int shared_jobs = C::ranks, per_rank = int(p.experts.size());
+    auto rank_of = [&](std::size_t job) {
+      return int(job) < shared_jobs ? int(job) : (int(job) - shared_jobs) / per_rank;
+    };
+    std::vector<std::string> errors(gate_up.size());
+    auto share = [&](std::size_t first, std::size_t step) {
+      for (std::size_t i = first; i < errors.size(); i += step)
+        for (const status& s : {packer::expert_gate_up(gate_up[i].first, view(*gate_up[i].second), rank_of(i), "gate_up"),
+                                packer::expert_down(down[i].first, view(*down[i].second), rank_of(i), "down")})
+          if (!s) errors[i] = s.text();
+    };
+    std::vector<std::thread> threads;
+    const std::size_t n = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 16);
+    for (std::size_t i = 0; i < n; ++i) threads.emplace_back(share, i, n);
+    for (std::thread& t : threads) t.join();
+    for (const std::string& e : errors)
+      if (!e.empty()) throw std::runtime_error(e);
   }
 };
 

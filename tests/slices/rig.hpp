@@ -20,7 +20,7 @@ struct tiny_slices : small_slices<TP> {
   static constexpr int head_dim = 32;
   static constexpr int top_k = 2;
   static constexpr int expert_width = 64;
-  static constexpr int reduce_columns = 8;  // 32 tiles, so that a grid of 17 blocks has work for all
+  static constexpr int reduce_columns = 16;
 };
 template <int TP>
 struct fp8_channel_slices : small_slices<TP> {

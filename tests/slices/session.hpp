@@ -111,6 +111,14 @@ struct session {
   bound_weights put(int rank, const packed_matrix& m, const char* name) {
     return {m.header, put(rank, m.bytes.data(), m.bytes.size(), name)};
   }
+  /// Experts that were not packed stay zero.
+  bound_weights put(int rank, const packed_matrix& m, const std::vector<int>& experts, const char* name) {
+    u8* at = put<u8>(rank, nullptr, m.header.bytes, name);
+    const std::size_t bytes = m.bytes.size() / experts.size();
+    for (std::size_t i = 0; i < experts.size(); ++i)
+      backend.write(at + bytes * std::size_t(experts[i]), m.bytes.data() + bytes * i, bytes);
+    return {m.header, at};
+  }
   void allocate(int r) {
     rank_data& d = of[r];
     rank_memory& m = d.memory;
@@ -138,8 +146,8 @@ struct session {
                           put(r, p.bias.data(), p.bias.size(), "router_bias"),
                           put(r, p.shared_gate_up[r], "shared_gate_up"),
                           put(r, p.shared_down[r], "shared_down"),
-                          put(r, p.routed_gate_up[r], "routed_gate_up"),
-                          put(r, p.routed_down[r], "routed_down")};
+                          put(r, p.routed_gate_up[r], p.experts, "routed_gate_up"),
+                          put(r, p.routed_down[r], p.experts, "routed_down")};
         d.entries.push_back(must(bind_slice_b<T, C>(w, r)));
       }
     }

@@ -6,6 +6,13 @@
 
 namespace monolayer::test {
 
+/// All of the library's device code for one target and program. A test program of several sources declares it extern in
+/// all but one of them.
+template <class T, class P>
+void enqueue(sim::machine& machine, const launch_params& p, int blocks) {
+  must(monolayer::launch<T, P>(machine, p, blocks));
+}
+
 struct sim_backend {
   sim::machine machine;
 
@@ -27,7 +34,7 @@ struct sim_backend {
   }
   template <class T, class P>
   void launch(const launch_params& p, int blocks) {
-    must(monolayer::launch<T, P>(machine, p, blocks));
+    enqueue<T, P>(machine, p, blocks);
   }
   sim::report run() { return machine.run(); }
 };

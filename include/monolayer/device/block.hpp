@@ -71,9 +71,12 @@ struct block {
   /// This wave gives up: the block leaves at the wave's next barrier. The wave itself goes on to that barrier.
   MONOLAYER_DEVICE void abort() { T::lds_flag_store(layout::abort_flag, syncs + 1); }
 
-  MONOLAYER_DEVICE watch<T> wait_for_block() const {
-    return {layout::abort_flag, params->state, params->local_deadline_ns};
+  /// How long to wait for blocks of this GPU. After the first layer they may themselves wait for a peer that is late but
+  /// not lost, for instance in a reduction in which this block has no tile.
+  MONOLAYER_DEVICE u64 local_deadline_ns() const {
+    return info.ranks > 1 && layer != 0 ? params->local_deadline_ns + params->peer_deadline_ns : params->local_deadline_ns;
   }
+  MONOLAYER_DEVICE watch<T> wait_for_block() const { return {layout::abort_flag, params->state, local_deadline_ns()}; }
 
   /// LDS address of column j's staged row, for rows of `bytes` bytes.
   MONOLAYER_DEVICE static lds_address staged_row(int j, u32 bytes) {

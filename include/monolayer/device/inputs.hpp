@@ -75,7 +75,7 @@ struct routing {
     MONOLAYER_NO_UNROLL
     for (int i = Block::thread(); i < b.live * experts / 2; i += Block::threads) {
       const int j = i / (experts / 2), e = i % (experts / 2) * 2;
-      const u32x4 v = wait_tagged(b, view.at(b.row(j), e), b.tag(), b.params->local_deadline_ns,
+      const u32x4 v = wait_tagged(b, view.at(b.row(j), e), b.tag(), b.local_deadline_ns(),
                                   {failure::slot_wait, u32(Logits), 0, 0, 0});
       const lds_address to = Block::layout::scores + 4u * u32(j * experts + e);
       T::lds_store4(to, float_to_bits(sigmoid(bits_to_float(v.v[0]))));

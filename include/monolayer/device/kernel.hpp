@@ -72,7 +72,7 @@ MONOLAYER_DEVICE int set_up(const launch_params& p) {
     T::wave_sync();
     if (T::lane() == 0) {
       // A rank that has failed does nothing until it is reset; the whole block decides by this one load.
-      T::lds_store4(layout::abort_flag, T::poll4(&p.state->failed.word) != 0 ? 1u : 0u);
+      T::lds_store4(layout::refused, T::poll4(&p.state->failed.word) != 0 ? 1u : 0u);
     }
     if (alive)
       T::lds_store4(layout::live_rows + 4 * u32(popcount(all & ((u64(1) << T::lane()) - 1))), u32(T::lane()));
@@ -161,7 +161,7 @@ MONOLAYER_DEVICE void run_block(const launch_params& p) {
   const ring_geometry g = detail::ring_of_launch<T, Program>(p, live);
   if (T::wave() == T::consumer_waves) T::ring::init(g);
   T::block_barrier();
-  const bool failed_before = T::lds_load4(layout::abort_flag) != 0;
+  const bool failed_before = T::lds_load4(layout::refused) != 0;
   // Without a live row there is nothing to compute or to wait for; the epoch moves on all the same.
   const int layer_count = live == 0 ? 0 : p.layer_count;
   position at{0, 0, 0, newest};

@@ -22,6 +22,7 @@ template <class T, class Program>
 struct lds_layout {
   static constexpr u32 abort_flag = 0;
   static constexpr u32 routing_flag = 4;
+  static constexpr u32 refused = 8;  // the rank had failed before this launch; apart, because a wave may abort early
   static constexpr u32 group = 16;
   static constexpr u32 clocks = group + 48;
   static constexpr u32 failures = clocks + 16 * max_slots;           // awaited [consumer_waves + 1], 32 bytes each

@@ -25,6 +25,8 @@ void annotate(sim::machine& m, const rank_memory& memory, int rank) {
                  std::string("arrivals of ") + P::info.slots[s].name, sim::memory::control);
   auto* state = static_cast<device_state*>(memory.state[rank]);
   m.annotate(state, offsetof(device_state, check_in), "state", sim::memory::output);
+  static_assert(offsetof(device_state, failed_launches) % 16 == 0);
+  m.annotate(&state->failed_launches, 16, "failed launches", sim::memory::control);
   m.annotate(&state->check_in, sizeof(device_state) - offsetof(device_state, check_in), "control words",
              sim::memory::control);
 }

@@ -77,15 +77,18 @@ MONOLAYER_DEVICE u32 thread() {
 }
 MONOLAYER_DEVICE u32 block() { return __builtin_amdgcn_workgroup_id_x(); }
 MONOLAYER_DEVICE u32 blocks() {
-  return ((__attribute__((address_space(4))) const u32*)__builtin_amdgcn_implicitarg_ptr())[0];
+  auto arguments = (__attribute__((address_space(4))) const u32*)__builtin_amdgcn_implicitarg_ptr();
+  asm volatile("" : "+s"(arguments));  // as thread()
+  return arguments[0];
 }
 
 // --- LDS
-extern __shared__ __attribute__((aligned(1024))) u8 dynamic_lds[];
-
+/// A kernel of this library has no LDS variables, so its dynamic LDS starts at 0 and offsets are addresses
+/// (the audit checks group_segment_fixed_size). Offsets from a variable would be sums that the compiler
+/// makes early and holds in scalar registers.
 template <class T>
 MONOLAYER_DEVICE lds_pointer<T> lds(lds_address at) {
-  return (lds_pointer<T>)((lds_pointer<u8>)dynamic_lds + at);
+  return (lds_pointer<T>)at;
 }
 MONOLAYER_DEVICE u32 flag_read(lds_address at) {
   u32 value;

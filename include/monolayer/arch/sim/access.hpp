@@ -12,7 +12,8 @@ inline void engine::load(void* to, const void* at, u32 bytes) {
   const memory kind = r.part(at).kind;
   if (kind != memory::plain) {
     if (kind != memory::output && kind != memory::control)
-      fail(error::access, "load of " + words(r, at) + ": what is written in the launch takes slot_load", here(*current.of, current.lane));
+      fail(error::access, "load of " + words(r, at) + ": what is written in the launch takes slot_load",
+           here(*current.of, current.lane));
     if (opt.checks) note_load(*current.of, current.lane, r, at, bytes, "load");
   }
   if (r.rank != current.of->block->of->rank)
@@ -20,9 +21,11 @@ inline void engine::load(void* to, const void* at, u32 bytes) {
   copy_small(to, at, bytes);
 }
 
-inline pending_store make_store(engine& e, wave& w, int lane, region& r, void* at, const void* from, u32 bytes, access kind) {
+inline pending_store make_store(engine& e, wave& w, int lane, region& r, void* at, const void* from,
+                                u32 bytes, access kind) {
   pending_store s;
-  s.at = static_cast<u8*>(at), s.where = &r, s.bytes = static_cast<u8>(bytes), s.lane = static_cast<u8>(lane), s.kind = kind;
+  s.at = static_cast<u8*>(at), s.where = &r, s.bytes = static_cast<u8>(bytes), s.lane = static_cast<u8>(lane),
+  s.kind = kind;
   s.epoch = e.opt.checks ? w.clock.access_epoch() : w.clock.epoch();
   copy_small(s.data, from, bytes);
   return s;
@@ -32,7 +35,8 @@ inline void engine::store(void* at, const void* from, u32 bytes) {
   wave& w = *current.of;
   region& r = bounds(at, bytes, "store");
   if (r.part(at).kind != memory::output || r.rank != w.block->of->rank)
-    fail(error::access, "store to " + words(r, at) + ", which is no output of this rank", here(w, current.lane));
+    fail(error::access, "store to " + words(r, at) + ", which is no output of this rank",
+         here(w, current.lane));
   if (opt.checks) note_store(w, current.lane, r, at, bytes, "store", access::store);
   queue_store(w, make_store(*this, w, current.lane, r, at, from, bytes, access::store));
 }
@@ -42,7 +46,8 @@ inline void engine::slot_load(void* to, const void* at, u32 bytes) {
   region& r = bounds(at, bytes, "slot_load");
   const memory kind = r.part(at).kind;
   if ((kind != memory::slot && kind != memory::control) || r.rank != w.block->of->rank)
-    fail(error::access, "slot_load of " + words(r, at) + ", which is no slot of this rank", here(w, current.lane));
+    fail(error::access, "slot_load of " + words(r, at) + ", which is no slot of this rank",
+         here(w, current.lane));
   ++stats.loads;
   see_own_stores(w, at, bytes);
   if (opt.checks) note_load(w, current.lane, r, at, bytes, "slot_load");
@@ -54,19 +59,23 @@ inline void engine::slot_store(void* at, const void* from, u32 bytes) {
   region& r = bounds(at, bytes, "slot_store");
   const memory kind = r.part(at).kind;
   if ((kind != memory::slot && kind != memory::control) || r.rank != w.block->of->rank)
-    fail(error::access, "slot_store to " + words(r, at) + ", which is no slot of this rank", here(w, current.lane));
+    fail(error::access, "slot_store to " + words(r, at) + ", which is no slot of this rank",
+         here(w, current.lane));
   if (opt.checks) note_store(w, current.lane, r, at, bytes, "slot_store", access::store);
   queue_store(w, make_store(*this, w, current.lane, r, at, from, bytes, access::store));
 }
 
-/// A counter's arrival releases (sm_90a); a word's is one more late store that carries no order of its own (CDNA).
+/// A counter's arrival releases (sm_90a); a word's is one more late store that carries no order of its own
+/// (CDNA).
 inline void engine::arrive(void* at, u32 value, bool system) {
   wave& w = *current.of;
   const char* what = system ? "arrive_system" : "arrive";
   region& r = bounds(at, 4, what);
   const memory kind = r.part(at).kind;
-  if (kind == memory::plain || kind == memory::output || (!system && (r.rank != w.block->of->rank || kind == memory::mailbox)))
-    fail(error::access, std::string(what) + " at " + words(r, at) + ", which takes no such arrival", here(w, current.lane));
+  if (kind == memory::plain || kind == memory::output ||
+      (!system && (r.rank != w.block->of->rank || kind == memory::mailbox)))
+    fail(error::access, std::string(what) + " at " + words(r, at) + ", which takes no such arrival",
+         here(w, current.lane));
   const bool words_kind = w.block->of->target.words;
   if (!words_kind) flush_block(w);
   if (opt.checks) note_store(w, current.lane, r, at, 4, what, access::arrival);
@@ -85,7 +94,8 @@ inline void engine::poll(void* to, const void* at, u32 bytes) {
   poll_point(w, lane);
   region& r = bounds(at, bytes, "poll");
   const memory kind = r.part(at).kind;
-  if (kind == memory::plain || kind == memory::output || (kind != memory::control && r.rank != w.block->of->rank))
+  if (kind == memory::plain || kind == memory::output ||
+      (kind != memory::control && r.rank != w.block->of->rank))
     fail(error::access, "poll of " + words(r, at) + ", which is no word that arrivals change", here(w, lane));
   see_own_stores(w, at, bytes);
   watch(w, at);
@@ -103,9 +113,12 @@ inline void engine::tagged_store(void* at, u64 word, bool peer) {
   wave& w = *current.of;
   region& r = bounds(at, 8, "tagged_store");
   const memory kind = r.part(at).kind;
-  if (peer ? kind != memory::mailbox : (r.rank != w.block->of->rank || (kind != memory::slot && kind != memory::mailbox)))
-    fail(error::access, std::string(peer ? "tagged_store_peer" : "tagged_store") + " to " + words(r, at) + ", which is no " +
-                            (peer ? "mailbox" : "slot or mailbox of this rank"), here(w, current.lane));
+  if (peer ? kind != memory::mailbox
+           : (r.rank != w.block->of->rank || (kind != memory::slot && kind != memory::mailbox)))
+    fail(error::access,
+         std::string(peer ? "tagged_store_peer" : "tagged_store") + " to " + words(r, at) + ", which is no " +
+             (peer ? "mailbox" : "slot or mailbox of this rank"),
+         here(w, current.lane));
   if (opt.checks) {
     note_store(w, current.lane, r, at, 8, "tagged_store", access::tagged);
     check_unread(w, current.lane, r, at, word);
@@ -123,7 +136,8 @@ inline void engine::tagged_load(void* to, const void* at) {
   region& r = bounds(at, 16, "tagged_load");
   const memory kind = r.part(at).kind;
   if ((kind != memory::slot && kind != memory::mailbox) || r.rank != w.block->of->rank)
-    fail(error::access, "tagged_load of " + words(r, at) + ", which is no slot or mailbox of this rank", here(w, lane));
+    fail(error::access, "tagged_load of " + words(r, at) + ", which is no slot or mailbox of this rank",
+         here(w, lane));
   see_own_stores(w, at, 16);
   watch(w, at);
   std::memcpy(to, at, 16);
@@ -144,7 +158,8 @@ inline u32 engine::fetch_add(void* at, u32 value) {
   wave& w = *current.of;
   region& r = bounds(at, 4, "fetch_add");
   if (r.part(at).kind != memory::control || r.rank != w.block->of->rank)
-    fail(error::access, "fetch_add at " + words(r, at) + ", which is no control word of this rank", here(w, current.lane));
+    fail(error::access, "fetch_add at " + words(r, at) + ", which is no control word of this rank",
+         here(w, current.lane));
   poll_point(w, current.lane);
   see_own_stores(w, at, 4);
   u32 old;
@@ -165,7 +180,8 @@ inline u32 engine::compare_exchange(void* at, u32 expected, u32 value) {
   region& r = bounds(at, 4, "compare_exchange");
   const memory kind = r.part(at).kind;
   if (kind != memory::control && kind != memory::mailbox)
-    fail(error::access, "compare_exchange at " + words(r, at) + ", which is no control word", here(w, current.lane));
+    fail(error::access, "compare_exchange at " + words(r, at) + ", which is no control word",
+         here(w, current.lane));
   poll_point(w, current.lane);
   see_own_stores(w, at, 4);
   u32 old;

@@ -1,11 +1,12 @@
 // Vector clocks, one component pair a wave of the machine.
-//   executed: what the wave did up to this epoch happened before (its loads, its LDS accesses, its landed stores)
-//   drained:  its stores to memory up to this epoch are visible to whoever knows it
-// On CDNA a store is visible only after its own wave drained it, so a barrier or an arrival that carries `executed`
-// without `drained` does not order the stores: that is how a forgotten drain_stores() is found whatever the seed.
+//   executed: what the wave did up to this epoch happened before (its loads, its LDS accesses, its landed
+//   stores) drained:  its stores to memory up to this epoch are visible to whoever knows it
+// On CDNA a store is visible only after its own wave drained it, so a barrier or an arrival that carries
+// `executed` without `drained` does not order the stores: that is how a forgotten drain_stores() is found
+// whatever the seed.
 //
-// A wave keeps the pairs of its own block in place and shares what it knows of other blocks as an immutable vector,
-// so barriers are cheap and only an arrival from another block copies anything.
+// A wave keeps the pairs of its own block in place and shares what it knows of other blocks as an immutable
+// vector, so barriers are cheap and only an arrival from another block copies anything.
 #pragma once
 
 #include <algorithm>
@@ -65,7 +66,7 @@ struct outer_clock {
 /// What a wave knew when it released.
 struct snapshot {
   u32 references = 0;
-  u32 wave = 0, epoch = 0;  // who, and its own executed then
+  u32 wave = 0, epoch = 0;   // who, and its own executed then
   u32 first = 0, count = 0;  // ids of its block's waves
   ref<outer_clock> outer;
   clock_pair local[max_block_waves];

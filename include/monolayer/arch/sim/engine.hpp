@@ -1,5 +1,5 @@
-// The simulated machine's inside: every part of it (scheduler, memory, checks, rings) is a member defined in one of
-// the headers beside this one. machine.hpp is the host's view, target.hpp the device's.
+// The simulated machine's inside: every part of it (scheduler, memory, checks, rings) is a member defined in
+// one of the headers beside this one. machine.hpp is the host's view, target.hpp the device's.
 #pragma once
 
 #include <cstring>
@@ -13,7 +13,8 @@
 namespace monolayer::sim::detail {
 
 struct engine;
-/// Which lane runs. One operating-system thread runs a machine, so this is a plain register reload for lane code.
+/// Which lane runs. One operating-system thread runs a machine, so this is a plain register reload for lane
+/// code.
 struct running_lane {
   engine* machine = nullptr;
   wave* of = nullptr;
@@ -144,8 +145,10 @@ struct engine {
   void ensure_cells(region& r);
   void note_load(wave& w, int lane, region& r, const void* at, u32 bytes, const char* what);
   void note_store(wave& w, int lane, region& r, void* at, u32 bytes, const char* what, access kind);
-  void check_scope(const wave& w, int lane, const region& r, const void* at, const stamp& s, const char* what);
-  void check_order(const wave& w, int lane, const region& r, const void* at, const stamp& s, const char* what);
+  void check_scope(const wave& w, int lane, const region& r, const void* at, const stamp& s,
+                   const char* what);
+  void check_order(const wave& w, int lane, const region& r, const void* at, const stamp& s,
+                   const char* what);
   void acquire_word(wave& w, int lane, region& r, const void* at, const char* what);
   void publish_word(const pending_store& s);
   void note_tagged_read(wave& w, region& r, const void* at);
@@ -190,7 +193,7 @@ struct engine {
   std::vector<ring_state*> flying;
   std::vector<delayed_store> delayed;
   std::vector<fault> faults;
-  std::vector<u32> stopped_in;  // by fault: the launch that it has stopped
+  std::vector<u32> stopped_in;                  // by fault: the launch that it has stopped
   std::vector<u64> arrivals_seen, tagged_seen;  // by rank, the machine's last
   std::unordered_map<u64, std::vector<wave*>> watchers;
   std::vector<u16> watch_filter = std::vector<u16>(1 << 12);

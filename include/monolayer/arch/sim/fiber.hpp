@@ -1,6 +1,6 @@
-// Lanes as fibers: Boost.Context's bare switch, with own pooled stacks. Stacks are reserved in slabs without guard
-// pages and touched lazily; their stride is no power of two, so equal depths of many stacks fall into different
-// cache sets. An overflow is noticed when a lane suspends near the end of its stack.
+// Lanes as fibers: Boost.Context's bare switch, with own pooled stacks. Stacks are reserved in slabs without
+// guard pages and touched lazily; their stride is no power of two, so equal depths of many stacks fall into
+// different cache sets. An overflow is noticed when a lane suspends near the end of its stack.
 #pragma once
 
 #include <sys/mman.h>

@@ -104,12 +104,14 @@ inline bool engine::idle() {
     idle_progress = progress;
     idle_rounds = 0, idle_jump = 1000, idle_since = clock_ns;
   }
-  // Polling loops may look at some words only every 64th turn, so a deadlock needs that many turns without progress.
+  // Polling loops may look at some words only every 64th turn, so a deadlock needs that many turns without
+  // progress.
   ++idle_rounds;
   if (opt.deadlock_is_error) {
     if (idle_rounds > 200) deadlock("no store, copy or arrival is left to wake anybody");
   } else {
-    if (clock_ns - idle_since > opt.idle_limit_ns) deadlock("no progress within options::idle_limit_ns of virtual time");
+    if (clock_ns - idle_since > opt.idle_limit_ns)
+      deadlock("no progress within options::idle_limit_ns of virtual time");
     clock_ns += idle_jump;
     // 20 ms a turn while deadlines inside a GPU expire, then faster, up to a second
     idle_jump = idle_rounds < 128 ? std::min<u64>(idle_jump + idle_jump / 2, 20'000'000)

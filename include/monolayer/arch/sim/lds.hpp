@@ -10,8 +10,10 @@ namespace monolayer::sim::detail {
 inline u8* engine::lds(u32 at, u32 bytes, const char* what) {
   const block_state& b = *current.of->block;
   if (u64{at} + bytes > b.lds_bytes || (at & (bytes - 1)))
-    fail(error::lds, std::string("LDS: ") + what + " of " + std::to_string(bytes) + " bytes at " + std::to_string(at) +
-                         ((at & (bytes - 1)) ? " is misaligned" : " is beyond the launch's " + std::to_string(b.lds_bytes) + " bytes"),
+    fail(error::lds,
+         std::string("LDS: ") + what + " of " + std::to_string(bytes) + " bytes at " + std::to_string(at) +
+             ((at & (bytes - 1)) ? " is misaligned"
+                                 : " is beyond the launch's " + std::to_string(b.lds_bytes) + " bytes"),
          here(*current.of, current.lane));
   return b.lds + at;
 }
@@ -35,7 +37,8 @@ inline void engine::lds_store(u32 at, const void* from, u32 bytes) {
   if (at < b.ring_end && at >= b.ring_begin)
     fail(error::ring, "ring: a lane stores into the ring, LDS " + std::to_string(at), here(w, current.lane));
   if (at < b.control_end && at >= b.control_begin)
-    fail(error::ring, "ring: a lane stores over the ring's flags, LDS " + std::to_string(at), here(w, current.lane));
+    fail(error::ring, "ring: a lane stores over the ring's flags, LDS " + std::to_string(at),
+         here(w, current.lane));
   if (opt.checks) note_lds_store(w, current.lane, at, bytes, from);
   copy_small(to, from, bytes);
 }
@@ -52,7 +55,8 @@ inline void engine::lds_flag_store(u32 at, u32 value) {
       for (const stamp& s : {c.write[0], c.write[1], c.read[0], c.read[1]})
         if (s.epoch >= first && !ordered(w, s, false)) lds_conflict(w, current.lane, "flag store", at, s);
     c.read[0] = c.read[1] = {};
-    c.write[0] = c.write[1] = {w.clock.access_epoch(), static_cast<u16>(w.clock.id), static_cast<u8>(current.lane), access::atomic};
+    c.write[0] = c.write[1] = {w.clock.access_epoch(), static_cast<u16>(w.clock.id),
+                               static_cast<u8>(current.lane), access::atomic};
     std::size_t i = 0;
     while (i < b.flags.size() && b.flags[i].first != at) ++i;
     if (i == b.flags.size()) b.flags.emplace_back(at, ref<snapshot>());
@@ -75,7 +79,8 @@ inline u32 engine::lds_flag_load(u32 at) {
     block_state& b = *w.block;
     const stamp s = b.memory->cells[at >> 2].write[0];
     if (s.epoch < b.of->first_epoch)
-      fail(error::lds, "LDS: flag load at " + std::to_string(at) + " of a word that nobody has written in this launch",
+      fail(error::lds,
+           "LDS: flag load at " + std::to_string(at) + " of a word that nobody has written in this launch",
            here(w, current.lane));
     if (polled_kind(s.kind)) {
       for (const auto& [flag, released] : b.flags)
@@ -98,7 +103,9 @@ inline void engine::check_group_word(u32 at) {
     std::memcpy(&value, lds(at + i, 4, "barrier"), 4);
     const stamp s = b.memory->cells[(at + i) >> 2].write[0];
     if (value || s.epoch < b.of->first_epoch || !ordered(w, s, false))
-      fail(error::lds, "LDS: the consumer group's words at " + std::to_string(at) + " were not zeroed before its first sync()",
+      fail(error::lds,
+           "LDS: the consumer group's words at " + std::to_string(at) +
+               " were not zeroed before its first sync()",
            here(w, 0));
   }
 }

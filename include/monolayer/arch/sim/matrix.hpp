@@ -1,5 +1,6 @@
-// The matrix step, executed once a wave on gathered operands: products and sums in double (products of bf16 are exact
-// there), rounded to f32 once a machine instruction. wave64: one instruction over 32 k. wave32: two over 16 k each.
+// The matrix step, executed once a wave on gathered operands: products and sums in double (products of bf16
+// are exact there), rounded to f32 once a machine instruction. wave64: one instruction over 32 k. wave32: two
+// over 16 k each.
 #pragma once
 
 #include <bit>
@@ -11,7 +12,9 @@ namespace monolayer::sim::detail {
 
 inline double low_half(u32 pair) { return std::bit_cast<float>(pair << 16); }
 inline double high_half(u32 pair) { return std::bit_cast<float>(pair & 0xffff0000u); }
-inline bool not_finite(u32 pair) { return (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u; }
+inline bool not_finite(u32 pair) {
+  return (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u;
+}
 
 using two_doubles = double __attribute__((vector_size(16)));
 
@@ -34,7 +37,8 @@ inline void multiply(const double (*a)[K], const double (*b)[Stride], double (*d
         }
       }
       for (int r = 0; r < rows; ++r)
-        for (int t = 0; t < 4; ++t) d[i + r][j + t] = static_cast<float>(sum[r][t / 2][t % 2] + d[i + r][j + t]);
+        for (int t = 0; t < 4; ++t)
+          d[i + r][j + t] = static_cast<float>(sum[r][t / 2][t % 2] + d[i + r][j + t]);
     }
 }
 
@@ -86,7 +90,11 @@ inline void multiply_wave(const u32 (*a)[8], const u32 (*b)[4], float (*d)[4]) {
     }
 }
 
-inline void multiply_wave64(const u32 (*a)[8], const u32 (*b)[4], float (*d)[4]) { multiply_wave<wave64_layout, 1>(a, b, d); }
-inline void multiply_wave32(const u32 (*a)[8], const u32 (*b)[4], float (*d)[4]) { multiply_wave<wave32_layout, 2>(a, b, d); }
+inline void multiply_wave64(const u32 (*a)[8], const u32 (*b)[4], float (*d)[4]) {
+  multiply_wave<wave64_layout, 1>(a, b, d);
+}
+inline void multiply_wave32(const u32 (*a)[8], const u32 (*b)[4], float (*d)[4]) {
+  multiply_wave<wave32_layout, 2>(a, b, d);
+}
 
 }  // namespace monolayer::sim::detail

@@ -1,5 +1,5 @@
-// Allocations: one reserved range of addresses, each allocation on its own pages with unused ones behind it, so any
-// address finds its region in one look-up and a stray access finds none.
+// Allocations: one reserved range of addresses, each allocation on its own pages with unused ones behind it,
+// so any address finds its region in one look-up and a stray access finds none.
 #pragma once
 
 #include <cstring>
@@ -53,8 +53,10 @@ inline void* engine::allocate(int rank, std::size_t bytes, std::string name, mem
 inline void engine::annotate(void* at, std::size_t bytes, std::string name, memory kind, bool group_scope) {
   region* r = region_of(at);
   u8* first = static_cast<u8*>(at);
-  if (!r || first + bytes > r->base + r->bytes) throw std::invalid_argument("sim: annotate: not inside an allocation");
-  if ((first - r->base) % 16) throw std::invalid_argument("sim: annotate: parts start at multiples of 16 bytes");
+  if (!r || first + bytes > r->base + r->bytes)
+    throw std::invalid_argument("sim: annotate: not inside an allocation");
+  if ((first - r->base) % 16)
+    throw std::invalid_argument("sim: annotate: parts start at multiples of 16 bytes");
   if (r->parts.size() >= 0xffff) throw std::length_error("sim: too many annotations");
   if (r->part_of.empty()) r->part_of.resize((r->bytes + 15) / 16);
   const auto begin = r->part_of.begin() + (first - r->base) / 16;
@@ -65,8 +67,10 @@ inline void engine::annotate(void* at, std::size_t bytes, std::string name, memo
 inline void engine::expect_readers(void* at, std::size_t bytes, int readers) {
   region* r = region_of(at);
   u8* first = static_cast<u8*>(at);
-  if (!r || first + bytes > r->base + r->bytes || (first - r->base) % 8 || bytes % 8 || readers < 0 || readers > 255)
-    throw std::invalid_argument("sim: expect_readers: 8-byte words inside an allocation, at most 255 readers");
+  if (!r || first + bytes > r->base + r->bytes || (first - r->base) % 8 || bytes % 8 || readers < 0 ||
+      readers > 255)
+    throw std::invalid_argument(
+        "sim: expect_readers: 8-byte words inside an allocation, at most 255 readers");
   if (r->expected.empty()) r->expected.resize((r->bytes + 7) / 8);
   const auto begin = r->expected.begin() + (first - r->base) / 8;
   std::fill(begin, begin + static_cast<std::ptrdiff_t>(bytes / 8), static_cast<u8>(readers));
@@ -87,14 +91,17 @@ inline region& engine::bounds(const void* at, u32 bytes, const char* what) {
     char hex[32];
     std::snprintf(hex, sizeof hex, "%p", at);
     fail(error::bounds,
-         std::string(what) + " of " + std::to_string(bytes) + " bytes at " + hex + " is outside every allocation" +
-             (before ? "; " + std::to_string(static_cast<const u8*>(at) - before->base) + " bytes after the start of '" +
-                           before->parts[0].name + "' (" + std::to_string(before->bytes) + " bytes)"
+         std::string(what) + " of " + std::to_string(bytes) + " bytes at " + hex +
+             " is outside every allocation" +
+             (before ? "; " + std::to_string(static_cast<const u8*>(at) - before->base) +
+                           " bytes after the start of '" + before->parts[0].name + "' (" +
+                           std::to_string(before->bytes) + " bytes)"
                      : std::string()),
          here(w, current.lane));
   }
   if (reinterpret_cast<u64>(at) & (bytes - 1))
-    fail(error::bounds, std::string(what) + " of " + std::to_string(bytes) + " bytes is misaligned at " + words(*r, at),
+    fail(error::bounds,
+         std::string(what) + " of " + std::to_string(bytes) + " bytes is misaligned at " + words(*r, at),
          here(w, current.lane));
   return *r;
 }

@@ -7,7 +7,8 @@ namespace monolayer::sim::detail {
 
 class random_source {
  public:
-  explicit random_source(std::uint64_t seed = 1) : state_(seed * 0x9E3779B97F4A7C15ull + 0x632BE59BD9B4E019ull) {}
+  explicit random_source(std::uint64_t seed = 1)
+      : state_(seed * 0x9E3779B97F4A7C15ull + 0x632BE59BD9B4E019ull) {}
 
   std::uint64_t next() {  // splitmix64
     std::uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);

@@ -11,7 +11,8 @@ namespace monolayer::sim {
 /// What an allocation, or an annotated part of one, may be used for.
 enum class memory {
   plain,    // written by the host before the launch: load*, ring pushes
-  output,   // the caller's outputs and caches: store*; load* and pushes of words that the same launch doesn't write
+  output,   // the caller's outputs and caches: store*; load* and pushes of words that the same launch doesn't
+            // write
   slot,     // slot_*, tagged_*, arrive, poll of this rank
   mailbox,  // tagged_* and arrive_system of any rank, poll of its own
   control,  // arrive, arrive_system, poll, fetch_add, compare_exchange
@@ -51,13 +52,14 @@ struct waiter {
 struct options {
   int ranks = 1;
   std::uint64_t seed = 1;  // another seed, another legal order
-  int groups = 1;          // locality groups of a rank; block b is in group b % groups unless group_of says otherwise
+  int groups = 1;  // locality groups of a rank; block b is in group b % groups unless group_of says otherwise
   std::function<int(int block)> group_of = {};
   bool checks = true;             // races, scopes, uninitialised reads (bounds are always checked)
   bool deadlock_is_error = true;  // false: the clock jumps, so that deadlines expire
-  std::uint64_t idle_limit_ns = 200'000'000'000;  // with deadlock_is_error false: give up after so long without progress
-  std::uint64_t max_steps = 0;                    // 0: no limit
-  std::uint64_t step_ns = 20;                     // the virtual clock's growth a scheduling step
+  std::uint64_t idle_limit_ns =
+      200'000'000'000;          // with deadlock_is_error false: give up after so long without progress
+  std::uint64_t max_steps = 0;  // 0: no limit
+  std::uint64_t step_ns = 20;   // the virtual clock's growth a scheduling step
   std::function<std::string(std::uint32_t layer, std::uint32_t stage)> stage_name = {};  // for reports
 };
 
@@ -65,8 +67,12 @@ enum class fault_kind {
   stop_rank,   // no wave of the rank runs after `after` scheduling steps
   stop_block,  // the same for one block of a rank
   slow_rank,   // the rank is scheduled rarely
-  lose_arrival, delay_arrival, repeat_arrival,  // the nth arrival (from 0, counted on `rank`, -1: on the machine)
-  lose_tagged, delay_tagged, repeat_tagged,     // the nth tagged store
+  lose_arrival,
+  delay_arrival,
+  repeat_arrival,  // the nth arrival (from 0, counted on `rank`, -1: on the machine)
+  lose_tagged,
+  delay_tagged,
+  repeat_tagged,  // the nth tagged store
 };
 struct fault {
   fault_kind kind;
@@ -78,8 +84,8 @@ struct fault {
 };
 
 struct statistics {
-  std::uint64_t steps = 0, rendezvous = 0, mma = 0, polls = 0, pauses = 0, stores = 0, loads = 0, chunks = 0, barriers = 0,
-                idle_rounds = 0, joins = 0, clock_ns = 0;
+  std::uint64_t steps = 0, rendezvous = 0, mma = 0, polls = 0, pauses = 0, stores = 0, loads = 0, chunks = 0,
+                barriers = 0, idle_rounds = 0, joins = 0, clock_ns = 0;
 };
 
 struct report {
@@ -95,22 +101,38 @@ struct report {
 
 inline const char* name_of(error kind) {
   switch (kind) {
-    case error::none: return "none";
-    case error::race: return "race";
-    case error::early_read: return "early read";
-    case error::group_scope: return "group scope";
-    case error::unread_overwrite: return "unread word overwritten";
-    case error::output_read: return "output read in its launch";
-    case error::lds: return "LDS";
-    case error::ring: return "ring";
-    case error::bounds: return "bounds";
-    case error::access: return "access";
-    case error::divergent: return "divergent";
-    case error::deadlock: return "deadlock";
-    case error::in_flight: return "copies in flight at exit";
-    case error::stack: return "stack";
-    case error::exception: return "exception";
-    case error::limit: return "step limit";
+    case error::none:
+      return "none";
+    case error::race:
+      return "race";
+    case error::early_read:
+      return "early read";
+    case error::group_scope:
+      return "group scope";
+    case error::unread_overwrite:
+      return "unread word overwritten";
+    case error::output_read:
+      return "output read in its launch";
+    case error::lds:
+      return "LDS";
+    case error::ring:
+      return "ring";
+    case error::bounds:
+      return "bounds";
+    case error::access:
+      return "access";
+    case error::divergent:
+      return "divergent";
+    case error::deadlock:
+      return "deadlock";
+    case error::in_flight:
+      return "copies in flight at exit";
+    case error::stack:
+      return "stack";
+    case error::exception:
+      return "exception";
+    case error::limit:
+      return "step limit";
   }
   return "?";
 }

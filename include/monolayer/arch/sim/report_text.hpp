@@ -14,12 +14,14 @@ inline place engine::place_of(const stamp& s) const {
   place p{who.rank, who.block, who.wave, s.lane == several_lanes ? -1 : s.lane};
   const auto after = std::upper_bound(who.marks.begin(), who.marks.end(), s.epoch,
                                       [](u32 epoch, const place_mark& m) { return epoch < m.epoch; });
-  if (after != who.marks.begin()) p.layer = after[-1].layer, p.stage = after[-1].stage, p.tile = after[-1].tile;
+  if (after != who.marks.begin())
+    p.layer = after[-1].layer, p.stage = after[-1].stage, p.tile = after[-1].tile;
   return p;
 }
 
 inline std::string engine::words(const place& p) const {
-  std::string s = "rank " + std::to_string(p.rank) + " block " + std::to_string(p.block) + " wave " + std::to_string(p.wave);
+  std::string s = "rank " + std::to_string(p.rank) + " block " + std::to_string(p.block) + " wave " +
+                  std::to_string(p.wave);
   if (p.lane >= 0) s += " lane " + std::to_string(p.lane);
   s += " (layer " + std::to_string(p.layer) + ", stage ";
   s += opt.stage_name ? opt.stage_name(p.layer, p.stage) : std::to_string(p.stage);
@@ -54,9 +56,11 @@ inline void engine::fail(error kind, std::string text, place first, place second
 
 inline void engine::conflict(error kind, const wave& w, int lane, const char* what, const std::string& where,
                              const stamp& earlier, const char* why) {
-  constexpr const char* kinds[] = {"nothing", "a load", "a store", "a store", "a tagged store", "an arrival", "an atomic"};
-  fail(kind, std::string(name_of(kind)) + ": " + what + " of " + where + " meets " +
-                 kinds[static_cast<int>(earlier.kind)] + ": " + why,
+  constexpr const char* kinds[] = {"nothing",        "a load",     "a store",  "a store",
+                                   "a tagged store", "an arrival", "an atomic"};
+  fail(kind,
+       std::string(name_of(kind)) + ": " + what + " of " + where + " meets " +
+           kinds[static_cast<int>(earlier.kind)] + ": " + why,
        here(w, lane), place_of(earlier));
 }
 

@@ -1,5 +1,6 @@
-// The ring's copy engine: chunks land as late as is legal (in order of issue on CDNA, in any order on sm_90a), their
-// bytes are taken at issue or at landing, and until then the slot holds poison. Flags live here, not in LDS.
+// The ring's copy engine: chunks land as late as is legal (in order of issue on CDNA, in any order on
+// sm_90a), their bytes are taken at issue or at landing, and until then the slot holds poison. Flags live
+// here, not in LDS.
 #pragma once
 
 #include <cstring>
@@ -17,17 +18,21 @@ inline ring_state& engine::ring_of(block_state& b, u32 control) {
 /// One ring operation of a wave; u0 is the ring's control address.
 inline void engine::ring_op(wave& w) {
   block_state& b = *w.block;
-  const auto wrong = [&](const char* what) { fail(error::ring, std::string("ring: ") + what, here(w, current.lane)); };
+  const auto wrong = [&](const char* what) {
+    fail(error::ring, std::string("ring: ") + what, here(w, current.lane));
+  };
   if (w.current == op::ring_init) {
     auto r = std::make_unique<ring_state>();
     ring_geometry& g = r->shape;
     g.control = static_cast<u32>(w.uniform[0]), g.slots = static_cast<u32>(w.uniform[0] >> 32);
     g.slot_bytes = static_cast<u32>(w.uniform[1]), g.count = static_cast<u32>(w.uniform[1] >> 32);
     g.cap = static_cast<u32>(w.uniform[2]);
-    if (g.count < 2 || g.count > 64 || g.cap < 1 || g.cap > g.count) wrong("2 to 64 slots and a cap of 1 to count");
+    if (g.count < 2 || g.count > 64 || g.cap < 1 || g.cap > g.count)
+      wrong("2 to 64 slots and a cap of 1 to count");
     if (g.slot_bytes % 1024 || !g.slot_bytes || g.slots % 16 || g.control % 16) wrong("misaligned geometry");
     const u64 end = u64{g.slots} + u64{g.count} * g.slot_bytes;
-    if (end > b.lds_bytes || u64{g.control} + 16 * g.count > b.lds_bytes) wrong("does not fit into the launch's LDS");
+    if (end > b.lds_bytes || u64{g.control} + 16 * g.count > b.lds_bytes)
+      wrong("does not fit into the launch's LDS");
     if (!b.rings.empty()) wrong("a block has one ring");
     r->block = &b;
     r->slots.resize(g.count);
@@ -38,7 +43,8 @@ inline void engine::ring_op(wave& w) {
     b.ring_begin = g.slots, b.ring_end = static_cast<u32>(end);
     b.control_begin = g.control, b.control_end = g.control + 16 * g.count;
     if (opt.checks)
-      for (u32 at = b.control_begin; at < b.control_end; at += 16) note_lds_store(w, current.lane, at, 16, nullptr);
+      for (u32 at = b.control_begin; at < b.control_end; at += 16)
+        note_lds_store(w, current.lane, at, 16, nullptr);
     b.rings.push_back(std::move(r));
     return;
   }
@@ -49,7 +55,8 @@ inline void engine::ring_op(wave& w) {
     case op::ring_push: {
       ring_slot& s = r.slots[r.pushed % count];
       if (s.used && s.credits == ring_credits && opt.checks) {
-        if (s.read & ~s.released) wrong("a wave read the chunk that push() replaces and has not given it back");
+        if (s.read & ~s.released)
+          wrong("a wave read the chunk that push() replaces and has not given it back");
         for (auto& g : s.given) stats.joins += w.clock.acquire(*g);
       }
       if ((s.used && s.credits < ring_credits) || r.flying.size() + r.held.size() >= r.shape.cap) {
@@ -60,14 +67,20 @@ inline void engine::ring_op(wave& w) {
       }
       const u32 bytes = static_cast<u32>(w.uniform[2]);
       const u8* source = reinterpret_cast<const u8*>(w.uniform[1]);
-      if (bytes % 16 || !bytes || bytes > r.shape.slot_bytes) wrong("a chunk is a multiple of 16 bytes, at most slot_bytes");
+      if (bytes % 16 || !bytes || bytes > r.shape.slot_bytes)
+        wrong("a chunk is a multiple of 16 bytes, at most slot_bytes");
       region* from = region_of(source);
       if (!from || source + bytes > from->base + from->bytes || w.uniform[1] % 16)
-        fail(error::bounds, "ring: push() of " + std::to_string(bytes) + " bytes from outside every allocation or misaligned" +
-                                (from ? ", " + words(*from, source) : std::string()), here(w, current.lane));
+        fail(error::bounds,
+             "ring: push() of " + std::to_string(bytes) +
+                 " bytes from outside every allocation or misaligned" +
+                 (from ? ", " + words(*from, source) : std::string()),
+             here(w, current.lane));
       const annotation& part = from->part(source);
       if (part.kind != memory::plain && part.kind != memory::output)
-        fail(error::access, "ring: push() from " + words(*from, source) + ", which is neither plain nor an output", here(w, current.lane));
+        fail(error::access,
+             "ring: push() from " + words(*from, source) + ", which is neither plain nor an output",
+             here(w, current.lane));
       if (part.kind == memory::output && opt.checks)
         for (u32 i = 0; i < bytes; i += 16) note_load(w, current.lane, *from, source + i, 16, "ring push");
       s.chunk = r.pushed++, s.bytes = bytes, s.source = source;
@@ -81,7 +94,9 @@ inline void engine::ring_op(wave& w) {
       if (r.held.size() > r.hold_limit) start_held(r);
       return;
     }
-    case op::ring_flush: start_held(r); return;
+    case op::ring_flush:
+      start_held(r);
+      return;
     case op::ring_drain:
       start_held(r);
       w.result = r.flying.empty();
@@ -90,7 +105,8 @@ inline void engine::ring_op(wave& w) {
     case op::ring_wait: {
       const u32 n = static_cast<u32>(w.uniform[1]);
       ring_slot& s = r.slots[n % count];
-      if (s.used && static_cast<int>(n - s.chunk) < 0) wrong("wait_full() for a chunk that was already replaced");
+      if (s.used && static_cast<int>(n - s.chunk) < 0)
+        wrong("wait_full() for a chunk that was already replaced");
       if (!s.used || s.chunk != n || !s.landed) {
         watch(w, &r);
         w.result = 0;
@@ -114,7 +130,8 @@ inline void engine::ring_op(wave& w) {
       if (s.credits == ring_credits) notify(&r);
       return;
     }
-    default: fail(error::ring, "ring: unknown operation", here(w, current.lane));
+    default:
+      fail(error::ring, "ring: unknown operation", here(w, current.lane));
   }
 }
 
@@ -157,24 +174,27 @@ inline void engine::land_some(ring_state& r, bool all) {
   } while (!r.flying.empty() && (all || rng.one_in(3)));
 }
 
-/// A lane reads ring bytes: the chunk must have landed, the wave must have waited for it and not given it back.
+/// A lane reads ring bytes: the chunk must have landed, the wave must have waited for it and not given it
+/// back.
 inline void engine::check_ring_read(wave& w, int lane, u32 at, u32 bytes) {
   ring_state& r = *w.block->rings.front();
   const u32 offset = at - r.shape.slots, slot = offset / r.shape.slot_bytes;
   ring_slot& s = r.slots[slot];
   const u64 bit = u64{1} << w.index;
-  if ((s.waited & bit) && !(s.released & bit) && s.landed && offset - slot * r.shape.slot_bytes + bytes <= s.bytes) {
+  if ((s.waited & bit) && !(s.released & bit) && s.landed &&
+      offset - slot * r.shape.slot_bytes + bytes <= s.bytes) {
     s.read |= bit;
     return;
   }
-  const std::string chunk = "ring: read of slot " + std::to_string(slot) + " (chunk " + std::to_string(s.chunk) + ") + " +
+  const std::string chunk = "ring: read of slot " + std::to_string(slot) + " (chunk " +
+                            std::to_string(s.chunk) + ") + " +
                             std::to_string(offset - slot * r.shape.slot_bytes) + " ";
   fail(error::ring,
-       chunk + (!s.used                 ? "that no push() filled"
-                : !s.landed             ? "before it landed"
-                : !(s.waited & bit)     ? "without wait_full()"
-                : (s.released & bit)    ? "after the wave gave it back"
-                                        : "beyond its bytes"),
+       chunk + (!s.used              ? "that no push() filled"
+                : !s.landed          ? "before it landed"
+                : !(s.waited & bit)  ? "without wait_full()"
+                : (s.released & bit) ? "after the wave gave it back"
+                                     : "beyond its bytes"),
        here(w, lane));
 }
 

@@ -1,6 +1,6 @@
-// Who runs next: a seeded choice among the waves that can run, whose character (bursts, frequent switches, priorities,
-// eager or late landing of stores and copies) is redrawn now and then. Waves that poll in vain are parked until
-// something that they polled changes.
+// Who runs next: a seeded choice among the waves that can run, whose character (bursts, frequent switches,
+// priorities, eager or late landing of stores and copies) is redrawn now and then. Waves that poll in vain
+// are parked until something that they polled changes.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,8 @@
 
 namespace monolayer::sim::detail {
 
-inline void engine::enqueue(int rank, int blocks, u32 lds_bytes, std::function<void()> main, const traits& target) {
+inline void engine::enqueue(int rank, int blocks, u32 lds_bytes, std::function<void()> main,
+                            const traits& target) {
   auto l = std::make_unique<launch>();
   l->rank = rank, l->blocks = blocks, l->lds_bytes = lds_bytes, l->target = target, l->main = std::move(main);
   ranks.at(static_cast<std::size_t>(rank)).queue.push_back(std::move(l));
@@ -26,7 +27,8 @@ inline void engine::start_launch(rank_state& rank, int index) {
   const int wave_count = l.target.consumer_waves + 1;
   l.live_waves = l.blocks * wave_count;
   for (int b = 0; b < l.blocks; ++b) {
-    if (rank.blocks.size() <= static_cast<std::size_t>(b)) rank.blocks.push_back(std::make_unique<block_memory>());
+    if (rank.blocks.size() <= static_cast<std::size_t>(b))
+      rank.blocks.push_back(std::make_unique<block_memory>());
     block_memory& m = *rank.blocks[static_cast<std::size_t>(b)];
     if (m.ids < static_cast<u32>(wave_count)) {
       m.first_id = static_cast<u32>(identities.size()), m.ids = static_cast<u32>(wave_count);
@@ -50,7 +52,8 @@ inline void engine::start_launch(rank_state& rank, int index) {
       w->block = blk.get(), w->index = v, w->size = static_cast<u32>(l.target.wave_size);
       w->live = w->runnable = l.target.wave_size == 64 ? ~0ull : (1ull << l.target.wave_size) - 1;
       wave_clock& c = w->clock;
-      c.first = m.first_id, c.count = static_cast<u32>(wave_count), c.self = static_cast<u32>(v), c.id = c.first + c.self;
+      c.first = m.first_id, c.count = static_cast<u32>(wave_count), c.self = static_cast<u32>(v),
+      c.id = c.first + c.self;
       c.outer = rank.base;
       for (u32 i = 0; i < c.count; ++i) c.local[i] = {l.first_epoch - 1, l.first_epoch - 1};
       c.local[v].executed = l.first_epoch;
@@ -71,7 +74,8 @@ inline void engine::start_wave(wave& w) {
   stack_pool& pool = stack_pool::of_this_thread();
   for (u32 i = 0; i < w.size; ++i) {
     w.stacks[i] = pool.take();
-    w.contexts[i] = make_fcontext(w.stacks[i] + stack_pool::stack_bytes, stack_pool::stack_bytes, &engine::lane_entry);
+    w.contexts[i] =
+        make_fcontext(w.stacks[i] + stack_pool::stack_bytes, stack_pool::stack_bytes, &engine::lane_entry);
   }
 }
 
@@ -94,9 +98,11 @@ inline void engine::wave_done(wave& w) {
   if (b.live_waves == 0)
     for (auto& r : b.rings)
       if (!r->flying.empty() || !r->held.empty())
-        fail(error::in_flight, "rank " + std::to_string(l.rank) + " block " + std::to_string(b.index) + " left with " +
-                                   std::to_string(r->flying.size() + r->held.size()) +
-                                   " ring copies in flight (drain() is missing)", here(w, 0));
+        fail(error::in_flight,
+             "rank " + std::to_string(l.rank) + " block " + std::to_string(b.index) + " left with " +
+                 std::to_string(r->flying.size() + r->held.size()) +
+                 " ring copies in flight (drain() is missing)",
+             here(w, 0));
   if (--l.live_waves == 0) finish_launch(ranks[static_cast<std::size_t>(l.rank)]);
 }
 
@@ -155,7 +161,8 @@ inline wave& engine::choose() {
     wave* other = ready[rng.below(n)];
     if (other->priority > best->priority) best = other;
   }
-  for (int i = 0; i < 16 && ranks[static_cast<std::size_t>(best->block->of->rank)].slow; ++i) best = ready[rng.below(n)];
+  for (int i = 0; i < 16 && ranks[static_cast<std::size_t>(best->block->of->rank)].slow; ++i)
+    best = ready[rng.below(n)];
   return *best;
 }
 
@@ -195,14 +202,16 @@ inline report engine::run() {
   try {
     apply_stops();
     for (std::size_t r = 0; r < ranks.size(); ++r)
-      if (!ranks[r].running && !ranks[r].queue.empty() && !ranks[r].stopped) start_launch(ranks[r], static_cast<int>(r));
+      if (!ranks[r].running && !ranks[r].queue.empty() && !ranks[r].stopped)
+        start_launch(ranks[r], static_cast<int>(r));
     for (;;) {
       ++stats.steps;
       clock_ns += opt.step_ns;
       if (!faults.empty()) apply_stops();
       if (!delayed.empty()) fire_delayed(false);
       if (!pending.empty() || !flying.empty()) background();
-      if (opt.max_steps && stats.steps > opt.max_steps) collect_waiters(), fail(error::limit, "options::max_steps reached");
+      if (opt.max_steps && stats.steps > opt.max_steps)
+        collect_waiters(), fail(error::limit, "options::max_steps reached");
       if (ready.empty()) {
         if (!idle()) break;
         continue;

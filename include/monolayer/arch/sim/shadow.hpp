@@ -14,27 +14,30 @@ inline void engine::ensure_cells(region& r) {
   if (!r.cells) fail(error::limit, "no memory for the shadow of '" + r.parts[0].name + "'");
 }
 
-/// Does the access that s records come before what the wave does now? Stores to memory must also be visible: to other
-/// blocks (and on CDNA to the other waves of the block) only once they were drained or released.
+/// Does the access that s records come before what the wave does now? Stores to memory must also be visible:
+/// to other blocks (and on CDNA to the other waves of the block) only once they were drained or released.
 inline bool engine::ordered(const wave& w, const stamp& s, bool through_memory) const {
   if (s.wave == w.clock.id) return true;
   const clock_pair known = w.clock.of(s.wave);
-  if (!through_memory || (!w.block->of->target.words && w.clock.same_block(s.wave))) return known.executed >= s.epoch;
+  if (!through_memory || (!w.block->of->target.words && w.clock.same_block(s.wave)))
+    return known.executed >= s.epoch;
   return known.drained >= s.epoch;
 }
 
-inline void engine::check_order(const wave& w, int lane, const region& r, const void* at, const stamp& s, const char* what) {
+inline void engine::check_order(const wave& w, int lane, const region& r, const void* at, const stamp& s,
+                                const char* what) {
   const bool through_memory = s.kind == access::store;
   if (!s.epoch || ordered(w, s, through_memory)) return;
   conflict(error::race, w, lane, what, words(r, at), s,
            through_memory && ordered(w, s, false)
-               ? (w.block->of->target.words
-                      ? "the storing wave had not called drain_stores() before the barrier or arrival that orders them"
-                      : "no release (arrival) made the store visible")
+               ? (w.block->of->target.words ? "the storing wave had not called drain_stores() before the "
+                                              "barrier or arrival that orders them"
+                                            : "no release (arrival) made the store visible")
                : "nothing orders the two (no arrival seen by a poll, no barrier)");
 }
 
-inline void engine::check_scope(const wave& w, int lane, const region& r, const void* at, const stamp& s, const char* what) {
+inline void engine::check_scope(const wave& w, int lane, const region& r, const void* at, const stamp& s,
+                                const char* what) {
   if (!r.part(at).group_scope || s.epoch < w.block->of->first_epoch) return;
   const int block = identities[s.wave].block, from = opt.group_of ? opt.group_of(block) : block % opt.groups;
   if (from == w.block->group) return;
@@ -72,12 +75,14 @@ inline void engine::note_load(wave& w, int lane, region& r, const void* at, u32 
       if (h && s == c->write[0]) break;
       if (s.epoch == 0) {
         if (kind == memory::slot && r.filled == fill::poison)
-          fail(error::early_read, std::string("early read: ") + what + " of " + words(r, word) + ", which nobody has written",
+          fail(error::early_read,
+               std::string("early read: ") + what + " of " + words(r, word) + ", which nobody has written",
                here(w, lane));
         continue;
       }
       if (kind == memory::output && s.epoch >= first)
-        conflict(error::output_read, w, lane, what, words(r, word), s, "an output is never read in the launch that stores it");
+        conflict(error::output_read, w, lane, what, words(r, word), s,
+                 "an output is never read in the launch that stores it");
       check_order(w, lane, r, word, s, what);
       check_scope(w, lane, r, word, s, what);
     }
@@ -85,14 +90,16 @@ inline void engine::note_load(wave& w, int lane, region& r, const void* at, u32 
   }
 }
 
-inline void engine::note_store(wave& w, int lane, region& r, void* at, u32 bytes, const char* what, access kind) {
+inline void engine::note_store(wave& w, int lane, region& r, void* at, u32 bytes, const char* what,
+                               access kind) {
   ensure_cells(r);
   const stamp me{w.clock.access_epoch(), static_cast<u16>(w.clock.id), static_cast<u8>(lane), kind};
   u8* word = static_cast<u8*>(at);
   const bool polled = polled_kind(kind);
   cell* c = &r.cell_at(at);
   for (u32 i = 0; i < bytes; i += 4, word += 4, ++c) {
-    const int first_half = bytes == 2 ? (reinterpret_cast<u64>(at) >> 1 & 1) : 0, last_half = bytes == 2 ? first_half : 1;
+    const int first_half = bytes == 2 ? (reinterpret_cast<u64>(at) >> 1 & 1) : 0,
+              last_half = bytes == 2 ? first_half : 1;
     const bool was_polled = polled_kind(c->write[0].kind);
     if (!(polled && was_polled)) {
       for (int h = first_half; h <= last_half; ++h) check_order(w, lane, r, word, c->write[h], what);
@@ -173,10 +180,11 @@ inline void engine::check_unread(wave& w, int lane, region& r, void* at, u64 wor
   const bool landed_unread = c.polled.sync && old >> 32 != word >> 32 && c.polled.readers < expected;
   if (!before && !landed_unread) return;
   fail(error::unread_overwrite,
-       "unread word overwritten: tagged_store to " + words(r, at) + " with tag " + std::to_string(word >> 32) +
+       "unread word overwritten: tagged_store to " + words(r, at) + " with tag " +
+           std::to_string(word >> 32) +
            (before ? std::string(" while an earlier store to it has not even landed")
-                   : " while tag " + std::to_string(old >> 32) + " was loaded by " + std::to_string(c.polled.readers) + " of " +
-                         std::to_string(expected) + " readers"),
+                   : " while tag " + std::to_string(old >> 32) + " was loaded by " +
+                         std::to_string(c.polled.readers) + " of " + std::to_string(expected) + " readers"),
        here(w, lane));
 }
 
@@ -198,7 +206,9 @@ inline void engine::note_lds_load(wave& w, int lane, u32 at, u32 bytes) {
       const stamp& s = c->write[h];
       if (h && s == c->write[0]) break;
       if (s.epoch < first)
-        fail(error::lds, "LDS: load at " + std::to_string(at) + " of a word that nobody has written in this launch", here(w, lane));
+        fail(error::lds,
+             "LDS: load at " + std::to_string(at) + " of a word that nobody has written in this launch",
+             here(w, lane));
       if (s.wave == me.wave ? s.epoch == now && s.lane != me.lane : w.clock.of(s.wave).executed < s.epoch)
         lds_conflict(w, lane, "load", at, s);
     }
@@ -209,7 +219,8 @@ inline void engine::note_lds_load(wave& w, int lane, u32 at, u32 bytes) {
 inline void engine::note_lds_store(wave& w, int lane, u32 at, u32 bytes, const void* value) {
   const block_state& b = *w.block;
   const u32 first = b.of->first_epoch, now = w.clock.access_epoch();
-  const stamp me{now, static_cast<u16>(w.clock.id), static_cast<u8>(lane), bytes == 1 ? access::byte_store : access::store};
+  const stamp me{now, static_cast<u16>(w.clock.id), static_cast<u8>(lane),
+                 bytes == 1 ? access::byte_store : access::store};
   const bool small = bytes < 4;
   const int first_half = small ? static_cast<int>(at >> 1 & 1) : 0, last_half = small ? first_half : 1;
   cell* c = b.memory->cells + (at >> 2);

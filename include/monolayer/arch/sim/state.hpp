@@ -2,8 +2,8 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -69,7 +69,8 @@ struct region {
   cell* cells = nullptr;
 
   const annotation& part(const void* at) const {
-    return parts[part_of.empty() ? 0 : part_of[static_cast<std::size_t>(static_cast<const u8*>(at) - base) >> 4]];
+    return parts[part_of.empty() ? 0
+                                 : part_of[static_cast<std::size_t>(static_cast<const u8*>(at) - base) >> 4]];
   }
   cell& cell_at(const void* at) const { return cells[(static_cast<const u8*>(at) - base) >> 2]; }
 };
@@ -77,8 +78,22 @@ struct region {
 // ---- what a wave is doing
 
 enum class op : u8 {
-  none, mma, shuffle, ballot, max, min, wave_sync, drain, group_sync, block_barrier,
-  ring_init, ring_push, ring_flush, ring_drain, ring_wait, ring_release,
+  none,
+  mma,
+  shuffle,
+  ballot,
+  max,
+  min,
+  wave_sync,
+  drain,
+  group_sync,
+  block_barrier,
+  ring_init,
+  ring_push,
+  ring_flush,
+  ring_drain,
+  ring_wait,
+  ring_release,
 };
 const char* name_of(op what);
 
@@ -137,7 +152,7 @@ struct wave {
   // scheduling
   u32 priority = 0;
   int ready_index = -1;
-  std::vector<u64> watched;  // 64-byte lines whose change ends a poll
+  std::vector<u64> watched;                         // 64-byte lines whose change ends a poll
   std::vector<std::pair<const void*, u32>> polled;  // addresses since the last pause, for reports
   wave_clock clock;
   u32 layer = 0, stage = 0, tile = 0;
@@ -168,7 +183,7 @@ struct ring_state {
 
 struct traits {
   int wave_size, consumer_waves, columns;
-  bool words;         // arrivals are words (CDNA): relaxed; else counters with release and acquire
+  bool words;  // arrivals are words (CDNA): relaxed; else counters with release and acquire
   bool ring_in_order;
   const char* name;
 };
@@ -211,9 +226,10 @@ struct rank_state {
 };
 
 inline const char* name_of(op what) {
-  constexpr std::array names{"none", "mma", "shuffle_xor", "ballot", "wave_max", "wave_min", "wave_sync", "drain_stores",
-                             "consumer barrier", "block barrier", "ring init", "ring push", "ring flush", "ring drain",
-                             "ring wait_full", "ring release"};
+  constexpr std::array names{"none",        "mma",       "shuffle_xor",  "ballot",           "wave_max",
+                             "wave_min",    "wave_sync", "drain_stores", "consumer barrier", "block barrier",
+                             "ring init",   "ring push", "ring flush",   "ring drain",       "ring wait_full",
+                             "ring release"};
   return names[static_cast<std::size_t>(what)];
 }
 

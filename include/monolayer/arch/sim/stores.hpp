@@ -1,5 +1,5 @@
-// Stores land late: each wave has a queue, and stores to different 16 bytes land in any order. A wave's queue is
-// emptied by drain_stores() on CDNA, by a release on sm_90a, and at the end of the launch.
+// Stores land late: each wave has a queue, and stores to different 16 bytes land in any order. A wave's queue
+// is emptied by drain_stores() on CDNA, by a release on sm_90a, and at the end of the launch.
 #pragma once
 
 #include <cstring>
@@ -78,7 +78,8 @@ inline void engine::perform(pending_store& s) {
 inline void engine::land(wave& w, std::size_t i) {
   const u64 granule = reinterpret_cast<u64>(w.stores[i].at) >> 4;
   for (std::size_t j = 0; j < w.stores.size(); ++j)
-    if (reinterpret_cast<u64>(w.stores[j].at) >> 4 == granule && w.stores[j].sequence < w.stores[i].sequence) i = j;
+    if (reinterpret_cast<u64>(w.stores[j].at) >> 4 == granule && w.stores[j].sequence < w.stores[i].sequence)
+      i = j;
   perform(w.stores[i]);
   if (i + 1 != w.stores.size()) w.stores[i] = std::move(w.stores.back());
   w.stores.pop_back();
@@ -96,8 +97,9 @@ inline void engine::settle(wave& w) {
 
 inline void engine::land_up_to(wave& w, u32 epoch) {
   if (w.stores.empty()) return;
-  std::sort(w.stores.begin(), w.stores.end(),
-            [](const pending_store& x, const pending_store& y) { return static_cast<int>(x.sequence - y.sequence) < 0; });
+  std::sort(w.stores.begin(), w.stores.end(), [](const pending_store& x, const pending_store& y) {
+    return static_cast<int>(x.sequence - y.sequence) < 0;
+  });
   std::size_t kept = 0;
   for (std::size_t i = 0; i < w.stores.size(); ++i) {
     if (w.stores[i].epoch <= epoch) {
@@ -123,7 +125,8 @@ inline void engine::land_overlapping(wave& w, const void* at, u32 bytes) {
   }
 }
 
-/// A wave sees its own stores; on sm_90a also those of its block's other waves (what orders them is checked apart).
+/// A wave sees its own stores; on sm_90a also those of its block's other waves (what orders them is checked
+/// apart).
 inline void engine::see_own_stores(wave& w, const void* at, u32 bytes) {
   block_state& b = *w.block;
   if (!b.pending_waves) return;

@@ -1,4 +1,5 @@
-// The simulated targets: what device code calls. Each function looks up the running lane and asks its machine.
+// The simulated targets: what device code calls. Each function looks up the running lane and asks its
+// machine.
 #pragma once
 
 #include <cstring>
@@ -34,7 +35,8 @@ class simulated_ring {
  public:
   explicit simulated_ring(ring_geometry shape) : shape_(shape) {}
   static void init(ring_geometry g) {
-    machine_now().rendezvous(op::ring_init, g.control | u64{g.slots} << 32, g.slot_bytes | u64{g.count} << 32, g.cap);
+    machine_now().rendezvous(op::ring_init, g.control | u64{g.slots} << 32, g.slot_bytes | u64{g.count} << 32,
+                             g.cap);
   }
   template <class W>
   bool push(const void* source, u32 bytes, W& watch) {
@@ -142,7 +144,9 @@ struct simulated : Layout {
     return v;
   }
   static u32 fetch_add(void* at, u32 v) { return machine_now().fetch_add(at, v); }
-  static u32 compare_exchange(void* at, u32 expected, u32 v) { return machine_now().compare_exchange(at, expected, v); }
+  static u32 compare_exchange(void* at, u32 expected, u32 v) {
+    return machine_now().compare_exchange(at, expected, v);
+  }
 
   static u64 clock_ns() { return machine_now().clock_ns; }
   static void pause() { machine_now().pause(); }
@@ -152,7 +156,8 @@ struct simulated : Layout {
   static constexpr u32 ring_control_bytes(u32 count) { return 16 * count; }
   using ring = simulated_ring;
 
-  /// The simulator keeps the count itself; it only checks that the words were zeroed where the target needs them.
+  /// The simulator keeps the count itself; it only checks that the words were zeroed where the target needs
+  /// them.
   class consumer_group {
    public:
     static constexpr u32 lds_bytes = Layout::arrivals == arrival_kind::words ? 16 : 0;

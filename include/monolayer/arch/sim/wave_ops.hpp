@@ -1,5 +1,5 @@
-// Lanes meet: suspension, polling pauses, cross-lane operations and barriers. The lane that arrives last executes the
-// operation for its wave; nobody is resumed in between.
+// Lanes meet: suspension, polling pauses, cross-lane operations and barriers. The lane that arrives last
+// executes the operation for its wave; nobody is resumed in between.
 #pragma once
 
 #include "monolayer/arch/sim/engine.hpp"
@@ -50,8 +50,9 @@ inline void engine::give_way(wave& w, int lane) {
   switch_context(w.contexts[lane], scheduler);
 }
 
-/// All lanes of the wave have paused or wait for those that have. It sleeps until something that it polled changes; if
-/// it has polled nothing since it woke, it comes back a few times, then sleeps until the machine is idle.
+/// All lanes of the wave have paused or wait for those that have. It sleeps until something that it polled
+/// changes; if it has polled nothing since it woke, it comes back a few times, then sleeps until the machine
+/// is idle.
 inline void engine::park(wave& w) {
   if (w.looked) {
     w.blind = 0;
@@ -91,9 +92,10 @@ inline void engine::rendezvous(op what, u64 u0, u64 u1, u64 u2) {
   } else if (w.current != what || w.uniform[0] != u0 || w.uniform[1] != u1 || w.uniform[2] != u2) {
     const int other = std::countr_zero(w.waiting);
     fail(error::divergent,
-         w.current != what ? std::string("divergent: lane ") + std::to_string(lane) + " is at " + name_of(what) +
-                                 ", lane " + std::to_string(other) + " at " + name_of(w.current)
-                           : std::string("divergent: lanes give different arguments to ") + name_of(what),
+         w.current != what
+             ? std::string("divergent: lane ") + std::to_string(lane) + " is at " + name_of(what) +
+                   ", lane " + std::to_string(other) + " at " + name_of(w.current)
+             : std::string("divergent: lanes give different arguments to ") + name_of(what),
          here(w, lane), here(w, other));
   }
   const u64 bit = 1ull << lane;
@@ -127,7 +129,8 @@ inline void engine::complete(wave& w) {
         multiply_wave32(w.a, w.b, w.d);
       }
       break;
-    case op::shuffle: break;
+    case op::shuffle:
+      break;
     case op::ballot: {
       w.result = w.flags & live;
       w.flags = 0;
@@ -137,20 +140,29 @@ inline void engine::complete(wave& w) {
     case op::min: {
       u32 best = w.current == op::max ? 0 : ~0u;
       for (u32 i = 0; i < w.size; ++i)
-        if (live >> i & 1) best = w.current == op::max ? std::max(best, w.word[i]) : std::min(best, w.word[i]);
+        if (live >> i & 1)
+          best = w.current == op::max ? std::max(best, w.word[i]) : std::min(best, w.word[i]);
       w.result = best;
       break;
     }
-    case op::wave_sync: w.clock.advance(); break;
+    case op::wave_sync:
+      w.clock.advance();
+      break;
     case op::drain:
       if (w.block->of->target.words) {
         land_all(w);
         w.clock.drain();
       }
       break;
-    case op::group_sync: group_arrival(w); return;
-    case op::block_barrier: block_arrival(w); return;
-    default: ring_op(w); break;
+    case op::group_sync:
+      group_arrival(w);
+      return;
+    case op::block_barrier:
+      block_arrival(w);
+      return;
+    default:
+      ring_op(w);
+      break;
   }
   if (w.current == op::shuffle) {  // results are taken before the lanes run on and reuse w.word
     const u32 mask = static_cast<u32>(w.uniform[0]);
@@ -186,7 +198,8 @@ inline void engine::join_waves(block_state& b, int waves) {
 inline void engine::group_arrival(wave& w) {
   block_state& b = *w.block;
   const int waves = b.of->target.consumer_waves;
-  if (w.index >= waves) fail(error::divergent, "the producer wave called the consumer group's barrier", here(w, 0));
+  if (w.index >= waves)
+    fail(error::divergent, "the producer wave called the consumer group's barrier", here(w, 0));
   check_group_word(static_cast<u32>(w.uniform[0]));
   w.state = wave_state::blocked;
   if (++b.group_arrived < waves) return;

@@ -46,7 +46,8 @@ inline constexpr std::array<u16, 256> e4m3_table = make_e4m3_table();
 
 inline fragment_b widen_e2m1x8(u32 codes, u32 scale, int shift) {
   u32 table[16];
-  for (u32 i = 0; i < 8; ++i) table[i] = widen_e2m1(i, static_cast<int>(scale), shift), table[i + 8] = table[i] | 0x8000;
+  for (u32 i = 0; i < 8; ++i)
+    table[i] = widen_e2m1(i, static_cast<int>(scale), shift), table[i + 8] = table[i] | 0x8000;
   fragment_b out;
   for (int t = 0; t < 4; ++t, codes >>= 8) out.v[t] = table[codes & 15] | table[codes >> 4 & 15] << 16;
   return out;

@@ -1,0 +1,130 @@
+// Each mutant must be caught, by its bits or by the simulator, on one target, TARGET.
+#include "slices/mutants.hpp"
+
+using namespace monolayer;
+using namespace monolayer::test;
+
+using T = sim::TARGET;
+using C = tiny_slices<4>;
+using wrong = mutant<T>;
+using mutants = rig<T, C, wrong, mutant_program<C>>;
+
+namespace {
+
+enum class caught { no, bits, race, deadlock, ring, unread, other };
+
+std::string words(caught c) {
+  switch (c) {
+    case caught::no: return "not caught";
+    case caught::bits: return "bits";
+    case caught::race: return "race";
+    case caught::deadlock: return "deadlock";
+    case caught::ring: return "ring";
+    case caught::unread: return "unread overwrite";
+    case caught::other: return "another error";
+  }
+  return "?";
+}
+
+const mutants& layers(bool bias_near_34 = false) {
+  reference::layer_b_options how_b;
+  how_b.bias_near_34 = bias_near_34;
+  static const mutants plain({A, B, B}), biased({B}, 7, how_b = {.bias_near_34 = true});
+  return bias_near_34 ? biased : plain;
+}
+
+/// Two launches on one machine, other rows in the second; red if one differs from the unmutated run or is stopped.
+caught run(const mutants& r, mutation what, u64 seed) {
+  wrong::source_bytes = u64(C::max_rows) * slot_row_bytes(slices<C>::info.slots[slices<C>::partial]);
+  static std::map<const mutants*, outcome> expected;
+  if (!expected.contains(&r)) {
+    wrong::reset(mutation::none, 0);
+    expected[&r] = r.run({});
+  }
+  setup s = with_rows({0, 3, 5});
+  s.seed = seed;
+  typename mutants::live l(r, s);
+  caught result = caught::no;
+  for (const std::vector<int>& rows : {std::vector<int>{0, 3, 5}, {6, -1, 1}}) {
+    l.set_rows(rows);
+    wrong::reset(what, l.state(0).epoch);
+    const outcome o = l.collect(l.run());
+    wrong::reset(mutation::none, 0);
+    if (!o.report.ok) {
+      UNSCOPED_INFO(o.report.text.substr(0, 400));
+      switch (o.report.kind) {
+        case sim::error::race: return caught::race;
+        case sim::error::deadlock: return caught::deadlock;
+        case sim::error::ring: return caught::ring;
+        case sim::error::unread_overwrite: return caught::unread;
+        default: return caught::other;
+      }
+    }
+    if (const std::string d = r.difference(o, expected[&r]); d != "") {
+      UNSCOPED_INFO(d);
+      result = caught::bits;
+    }
+  }
+  return result;
+}
+
+/// How many of `seeds` seeds end in which way.
+std::map<caught, int> over_seeds(const mutants& r, mutation what, int seeds) {
+  std::map<caught, int> ways;
+  for (int i = 1; i <= seeds; ++i) ++ways[run(r, what, u64(i))];
+  std::string text;
+  for (const auto& [way, count] : ways) text += words(way) + ": " + std::to_string(count) + "  ";
+  UNSCOPED_INFO(text);
+  return ways;
+}
+
+}  // namespace
+
+TEST_CASE("without a mutation the mutant is right", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::none, 5)[caught::no] == 5);
+  CHECK(over_seeds(layers(true), mutation::none, 2)[caught::no] == 2);
+}
+
+TEST_CASE("caught: a missing arrival", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::missing_arrival, 3)[caught::deadlock] == 3);
+}
+TEST_CASE("caught: an arrival before its payload", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::early_arrival, 3)[caught::race] == 3);
+}
+TEST_CASE("caught: an arrival without waiting for the stores", "[mutants]") {
+  if constexpr (wrong::words) CHECK(over_seeds(layers(), mutation::missing_drain, 3)[caught::race] == 3);
+}
+TEST_CASE("caught: a poll of the wrong epoch", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::wrong_epoch, 3)[caught::race] == 3);
+}
+TEST_CASE("caught: a tagged word of the wrong epoch", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::wrong_tag, 3)[caught::no] == 0);
+}
+TEST_CASE("caught: a chunk read before it landed", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::early_chunk, 3)[caught::ring] == 3);
+}
+TEST_CASE("caught: a mailbox word overwritten unread", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::one_buffer, 10)[caught::unread] >= 1);
+}
+TEST_CASE("caught: a wrong order of k", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::k_order, 2)[caught::bits] == 2);
+}
+TEST_CASE("caught: another lane's scales", "[mutants]") {
+  CHECK(over_seeds(layers(), mutation::scale_lane, 2)[caught::bits] == 2);
+}
+TEST_CASE("caught: a bias rounded to bf16", "[mutants]") {
+  CHECK(over_seeds(layers(true), mutation::bf16_bias, 2)[caught::bits] == 2);
+}
+TEST_CASE("caught: a sum in the order of arrival", "[mutants]") {
+  const auto ways = over_seeds(layers(), mutation::arrival_order, 6);
+  CHECK(ways.contains(caught::bits));
+  CHECK(ways.size() - ways.count(caught::no) == 1);
+}
+TEST_CASE("caught: group-scope data read in another group", "[mutants]") {
+  // The launch believes in one group where the machine has two.
+  setup s = with_rows({0, 3});
+  s.blocks = 4, s.groups = 1, s.machine_groups = 2;
+  const outcome o = layers().run(s);
+  INFO(o.report.text);
+  CHECK(o.report.kind == sim::error::group_scope);
+}
