@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -92,6 +93,7 @@ struct model {
         pack_a(l);
       } else {
         l.b = std::make_unique<reference::layer_b>(reference::make_layer_b(g, seed * 1000 + i, how_b));
+        if (plant) plant(*l.b);
         for (int e = 0; e < C::experts; ++e) {
           const bool among = experts.empty() || std::binary_search(experts.begin(), experts.end(), e);
           if (among) l.packed_for_b.experts.push_back(e);

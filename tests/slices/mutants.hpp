@@ -52,7 +52,7 @@ struct mutant : Base {
   // ---- slots
   static void slot_store16(void* at, u32x4 v) {
     if (active == mutation::early_arrival && Base::wave() == 0 && Base::lane() == 0 && is(at, "slot act buffer 0"))
-      kept()[Base::block()].push_back({at, v});
+      kept()[sim::detail::current.of->block].push_back({at, v});
     else
       Base::slot_store16(at, v);
   }
@@ -60,8 +60,9 @@ struct mutant : Base {
     if (active == mutation::missing_arrival && Base::block() == 0 && is(at, "arrivals of act")) return;
     Base::arrive(at, value);
     if (active != mutation::early_arrival || Base::lane() != 0) return;
-    for (const auto& [to, v] : kept()[Base::block()]) Base::slot_store16(to, v);
-    kept()[Base::block()].clear();
+    auto& late = kept()[sim::detail::current.of->block];
+    for (const auto& [to, v] : late) Base::slot_store16(to, v);
+    late.clear();
   }
   static void drain_stores() {
     if (active != mutation::missing_drain) Base::drain_stores();
@@ -128,7 +129,7 @@ struct mutant : Base {
     return v;
   }
   static auto& kept() {
-    static std::map<int, std::vector<std::pair<void*, u32x4>>> stores;
+    static std::map<const void*, std::vector<std::pair<void*, u32x4>>> stores;  // by block
     return stores;
   }
   static auto& order() {

@@ -26,7 +26,7 @@ const rig<T, tiny_slices<TP>>& layers() {
 }
 
 setup faulty(std::vector<sim::fault> faults, u64 seed) {
-  setup s = with_rows({1, -1, 4});
+  setup s = with_rows({-1, 4});
   s.seed = seed;
   s.faults = std::move(faults);
   s.deadlock_is_error = false;
@@ -199,23 +199,21 @@ void aftermath(L& l, const sim::report& report, int stopped, tally& t) {
   auto next = revived(l, l.how.seed + 1);
   for (const status& s : reset_all(*next)) CHECK(s.text() == "ok");
   for (int r = 0; r < ranks; ++r) CHECK(next->state(r).epoch == next->state(0).epoch);
-  next->set_rows({6, 1});
-  for (int round = 0; round < 2; ++round) {
-    const outcome o = next->collect(next->run());
-    MUST_RUN(o);
-    CHECK(l.of.difference(o, expected) == "");
-  }
+  next->set_rows({6});
+  const outcome o = next->collect(next->run());
+  MUST_RUN(o);
+  CHECK(l.of.difference(o, expected) == "");
 }
 
 template <int TP>
 tally stops(sim::fault_kind kind, int places) {
   const auto& r = layers<TP>();
   tally t;
+  static const u64 steps = steps_of(r, 100);  // of another seed they are others, but not by much
   for (int i = 0; i < places; ++i) {
     const u64 seed = u64(100 + i);
     const int rank = i % TP;
-    // Spread over the whole run; the last places lie beyond the last push.
-    const u64 after = steps_of(r, seed) * u64(i) / u64(places);
+    const u64 after = steps * u64(i) / u64(places);
     const setup s = faulty({{.kind = kind, .rank = rank, .block = i % 3, .after = after}}, seed);
     INFO("place " << i << ", after step " << after << " on rank " << rank);
     typename rig<T, tiny_slices<TP>>::live l(r, s);

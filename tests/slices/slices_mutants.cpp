@@ -26,11 +26,35 @@ std::string words(caught c) {
   return "?";
 }
 
-const mutants& layers(bool bias_near_34 = false) {
-  reference::layer_b_options how_b;
-  how_b.bias_near_34 = bias_near_34;
-  static const mutants plain({A, B, B}), biased({B}, 7, how_b = {.bias_near_34 = true});
-  return bias_near_34 ? biased : plain;
+const mutants& plain() {
+  static const mutants r({A, B, B});
+  return r;
+}
+const mutants& bias_near_34() {
+  static const mutants r({B}, 7, {.bias_near_34 = true});
+  return r;
+}
+
+/// Partial sums of bf16 are added exactly where they are of one size, in any order. Here the shared expert's part of rank
+/// 1 is that of rank 0 with the sign changed, and both are 2^24 times the others': only in rank order do they cancel
+/// before the small ones come.
+const mutants& cancelling() {
+  static const mutants r({B}, 8, {}, {}, 1, [](reference::layer_b& layer) {
+    reference::expert& e = layer.edit(reference::layer_b::shared_id);
+    constexpr int width = C::expert_width, blocks = width / 32;
+    for (reference::matrix* m : {&e.gate, &e.up})
+      for (int row = 0; row < width; ++row) {
+        std::copy_n(m->row_data(row), m->cols / 2, m->row_data(row + width));
+        std::copy_n(&m->scales_e8m0[std::size_t(row) * (m->cols / 32)], m->cols / 32,
+                    &m->scales_e8m0[std::size_t(row + width) * (m->cols / 32)]);
+      }
+    for (int row = 0; row < e.down.rows; ++row) {
+      u8 *codes = e.down.row_data(row), *scales = &e.down.scales_e8m0[std::size_t(row) * (e.down.cols / 32)];
+      for (int i = 0; i < width / 2; ++i) codes[width / 2 + i] = codes[i] ^ 0x88;
+      for (int i = 0; i < blocks; ++i) scales[blocks + i] = scales[i] = u8(scales[i] + 24);
+    }
+  });
+  return r;
 }
 
 /// Two launches on one machine, other rows in the second; red if one differs from the unmutated run or is stopped.
@@ -81,50 +105,49 @@ std::map<caught, int> over_seeds(const mutants& r, mutation what, int seeds) {
 }  // namespace
 
 TEST_CASE("without a mutation the mutant is right", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::none, 5)[caught::no] == 5);
-  CHECK(over_seeds(layers(true), mutation::none, 2)[caught::no] == 2);
+  CHECK(over_seeds(plain(), mutation::none, 5)[caught::no] == 5);
+  CHECK(over_seeds(bias_near_34(), mutation::none, 2)[caught::no] == 2);
 }
 
 TEST_CASE("caught: a missing arrival", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::missing_arrival, 3)[caught::deadlock] == 3);
+  CHECK(over_seeds(plain(), mutation::missing_arrival, 3)[caught::deadlock] == 3);
 }
 TEST_CASE("caught: an arrival before its payload", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::early_arrival, 3)[caught::race] == 3);
+  CHECK(over_seeds(plain(), mutation::early_arrival, 3)[caught::race] == 3);
 }
 TEST_CASE("caught: an arrival without waiting for the stores", "[mutants]") {
-  if constexpr (wrong::words) CHECK(over_seeds(layers(), mutation::missing_drain, 3)[caught::race] == 3);
+  if constexpr (wrong::words) CHECK(over_seeds(plain(), mutation::missing_drain, 3)[caught::race] == 3);
 }
 TEST_CASE("caught: a poll of the wrong epoch", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::wrong_epoch, 3)[caught::race] == 3);
+  CHECK(over_seeds(plain(), mutation::wrong_epoch, 3)[caught::race] == 3);
 }
 TEST_CASE("caught: a tagged word of the wrong epoch", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::wrong_tag, 3)[caught::no] == 0);
+  CHECK(over_seeds(plain(), mutation::wrong_tag, 3)[caught::no] == 0);
 }
 TEST_CASE("caught: a chunk read before it landed", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::early_chunk, 3)[caught::ring] == 3);
+  CHECK(over_seeds(plain(), mutation::early_chunk, 3)[caught::ring] == 3);
 }
 TEST_CASE("caught: a mailbox word overwritten unread", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::one_buffer, 10)[caught::unread] >= 1);
+  CHECK(over_seeds(plain(), mutation::one_buffer, 5)[caught::unread] >= 1);
 }
 TEST_CASE("caught: a wrong order of k", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::k_order, 2)[caught::bits] == 2);
+  CHECK(over_seeds(plain(), mutation::k_order, 2)[caught::bits] == 2);
 }
 TEST_CASE("caught: another lane's scales", "[mutants]") {
-  CHECK(over_seeds(layers(), mutation::scale_lane, 2)[caught::bits] == 2);
+  CHECK(over_seeds(plain(), mutation::scale_lane, 2)[caught::bits] == 2);
 }
 TEST_CASE("caught: a bias rounded to bf16", "[mutants]") {
-  CHECK(over_seeds(layers(true), mutation::bf16_bias, 2)[caught::bits] == 2);
+  CHECK(over_seeds(bias_near_34(), mutation::bf16_bias, 2)[caught::bits] == 2);
 }
 TEST_CASE("caught: a sum in the order of arrival", "[mutants]") {
-  const auto ways = over_seeds(layers(), mutation::arrival_order, 6);
-  CHECK(ways.contains(caught::bits));
-  CHECK(ways.size() - ways.count(caught::no) == 1);
+  CHECK(over_seeds(cancelling(), mutation::none, 2)[caught::no] == 2);
+  CHECK(over_seeds(cancelling(), mutation::arrival_order, 4)[caught::bits] == 4);
 }
 TEST_CASE("caught: group-scope data read in another group", "[mutants]") {
   // The launch believes in one group where the machine has two.
   setup s = with_rows({0, 3});
   s.blocks = 4, s.groups = 1, s.machine_groups = 2;
-  const outcome o = layers().run(s);
+  const outcome o = plain().run(s);
   INFO(o.report.text);
   CHECK(o.report.kind == sim::error::group_scope);
 }

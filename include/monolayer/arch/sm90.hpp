@@ -29,7 +29,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   static constexpr u32 in_flight_bytes = 64 * 1024;
   static constexpr int mxfp4_largest_scale = 252;
   /// Chunks that the producer issues at once, one a lane.
-  static constexpr u32 ring_batch = 2;
+  static constexpr u32 ring_batch = 4;
 
   MONOLAYER_DEVICE static int opaque(int x) { return x; }
   MONOLAYER_DEVICE static const void* opaque(const void* p) { return p; }  // arguments lie in constant memory
@@ -232,13 +232,13 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   };
 
   // --- the ring
-  /// A full and an empty mbarrier a slot, and one word with the number of chunks started so far.
-  MONOLAYER_HOST_DEVICE static constexpr u32 ring_control_bytes(u32 count) { return 16 * count + 16; }
+  /// A full and an empty mbarrier a slot.
+  MONOLAYER_HOST_DEVICE static constexpr u32 ring_control_bytes(u32 count) { return 16 * count; }
 
-  /// Phase p of a slot's mbarriers belongs to its p-th chunk. Parity tells a phase only from its neighbour,
-  /// which is enough for the producer, who follows every phase. A consumer wave may skip chunks, even a whole
-  /// round of the ring, so before it looks at a parity it makes sure that the chunk has been started: then
-  /// the phase before is over.
+  /// Phase p of a slot's mbarriers belongs to its p-th chunk. Parity tells a phase only from its neighbour. The producer
+  /// follows every phase. A consumer wave skips the chunks between two that it works on, at most `skip` at a time
+  /// between the block's barriers; when it waits for chunk n, chunk n - skip has been started, so all up to
+  /// n - skip - cap have landed. With count >= cap + skip (ring_skips) the phase before the awaited one is over.
   ///
   /// The producer issues `ring_batch` chunks at once, each by a lane of its own, since one lane alone needs
   /// about 0.19 us a chunk. The batch's first push waits for the credits and the cap of the whole batch, side
@@ -258,7 +258,6 @@ struct sm90 : wave32_layout, sm90_weight_bits {
         init_mbarrier(geometry.control + 8 * slot, 1);
         init_mbarrier(geometry.control + 8 * (geometry.count + slot), ring_credits);
       }
-      if (lane() == 0) lds_store4(geometry.control + 16 * geometry.count, 0);
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
       __syncwarp();
     }
@@ -291,7 +290,6 @@ struct sm90 : wave32_layout, sm90_weight_bits {
       __syncwarp();
       started_ += held_;
       held_ = 0;
-      if (lane() == 0) lds_flag_store(started_at(), started_);
     }
     MONOLAYER_DEVICE void drain() {
       // older chunks than the last `cap` have landed before those were started
@@ -304,31 +302,26 @@ struct sm90 : wave32_layout, sm90_weight_bits {
       __syncwarp();
     }
 
-    // --- consumers
+    // --- consumers. A wave asks for chunks in ascending order, so its place in the ring moves on by small steps.
     template <class Watch>
     MONOLAYER_DEVICE bool wait_full(u32 chunk, Watch& watch) {
-      if (chunk >= known_started_) {
-        while (true) {
-          known_started_ = lds_flag_load(started_at());
-          if (__all_sync(all_lanes, chunk < known_started_)) break;
-          if (__any_sync(all_lanes, watch.give_up())) return false;
-          pause();
-        }
+      slot_ += chunk - chunk_;
+      chunk_ = chunk;
+      while (slot_ >= geometry_.count) {
+        slot_ -= geometry_.count;
+        ++round_;
       }
-      const place at = place_of(chunk);
-      while (!__all_sync(all_lanes, try_wait(full_at(at.slot), at.round))) {
+      if (__all_sync(all_lanes, try_wait(full_at(slot_), round_))) return true;
+      while (!__all_sync(all_lanes, try_wait(full_at(slot_), round_)))
         if (__any_sync(all_lanes, watch.give_up())) return false;
-      }
       return true;
     }
-    MONOLAYER_DEVICE lds_address slot(u32 chunk) const {
-      return geometry_.slots + place_of(chunk).slot * geometry_.slot_bytes;
-    }
-    MONOLAYER_DEVICE void release(u32 chunk, u32 credits) const {
+    /// `chunk` is the one that wait_full() was last asked for.
+    MONOLAYER_DEVICE lds_address slot(u32 /*chunk*/) const { return geometry_.slots + slot_ * geometry_.slot_bytes; }
+    MONOLAYER_DEVICE void release(u32 /*chunk*/, u32 credits) const {
       __syncwarp();
       if (lane() == 0) {
-        asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(
-                         shared(empty_at(place_of(chunk).slot))),
+        asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared(empty_at(slot_))),
                      "r"(credits)
                      : "memory");
       }
@@ -349,7 +342,6 @@ struct sm90 : wave32_layout, sm90_weight_bits {
     MONOLAYER_DEVICE lds_address empty_at(u32 slot) const {
       return geometry_.control + 8 * (geometry_.count + slot);
     }
-    MONOLAYER_DEVICE lds_address started_at() const { return geometry_.control + 16 * geometry_.count; }
 
     /// Lane i < batch_: chunk started_ + i may be started. A fresh mbarrier passes for the round before the
     /// first.
@@ -390,7 +382,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
     ring_geometry geometry_;
     u32 reciprocal_;
     u32 batch_;
-    u32 known_started_ = 0;  // consumers
+    u32 chunk_ = 0, slot_ = 0, round_ = 0;  // consumers: where the chunk asked for last lies
     u32 started_ = 0;        // producer, and all that follows
     u32 held_ = 0;
     u32 bytes_ = 0;

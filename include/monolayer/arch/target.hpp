@@ -58,7 +58,7 @@ enum class arrival_kind { counter, words };
 /// Addresses in LDS (shared memory) are byte offsets into the block's LDS; device code never holds a pointer to it.
 using lds_address = u32;
 
-/// Where a block's ring of weight chunks lives. Slot i starts at slots + i * slot_bytes (a multiple of 1024).
+/// Where a block's ring of weight chunks lives. Slot i starts at slots + i * slot_bytes (a multiple of 128).
 struct ring_geometry {
   lds_address control;  // T::ring_control_bytes(count) bytes of flags
   lds_address slots;
@@ -95,6 +95,7 @@ concept target = requires(int lane, u32 word, u64 wide, float number, lds_addres
   { T::lds_bytes } -> std::convertible_to<u32>;        // LDS a block may use
   { T::in_flight_bytes } -> std::convertible_to<u32>;  // cap of weight bytes in flight a block
   { T::arrivals } -> std::convertible_to<arrival_kind>;
+  { T::ring_counts_rounds } -> std::convertible_to<bool>;  // false: a ring has cap + the most chunks a wave skips
   // --- layouts (constexpr; the packers use the same functions)
   { T::a_row(lane, 0) } -> std::same_as<int>;     // row 0..15 of A held as v[h]
   { T::k_group(lane) } -> std::same_as<int>;      // 0..3

@@ -18,11 +18,15 @@
 #define MONOLAYER_GLOBAL
 #endif
 
-// Loops whose bodies are large enough: unrolling them only costs instruction cache.
+// MONOLAYER_UNROLL: loops that must become straight code, because they index arrays that shall stay in registers.
+// MONOLAYER_NO_UNROLL: loops whose bodies are large enough: unrolling them only costs instruction cache.
 #if defined(__CUDACC__)
+#define MONOLAYER_UNROLL _Pragma("unroll")
 #define MONOLAYER_NO_UNROLL _Pragma("unroll 1")
 #elif defined(__clang__)
+#define MONOLAYER_UNROLL _Pragma("unroll")
 #define MONOLAYER_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
+#define MONOLAYER_UNROLL
 #define MONOLAYER_NO_UNROLL
 #endif

@@ -19,27 +19,28 @@ inline constexpr int unit_k = 128;
 inline constexpr int step_k = 32;
 inline constexpr int steps_per_unit = unit_k / step_k;
 
-/// Weight formats. piece_bytes: 8 weights of one feature; scale_bytes: a unit's scales; unit_limit: most units in a chunk.
+/// Weight formats. Chunks are about 4 KiB, so that a rank of TP8 fills them too and a ring slot wastes nothing; the
+/// producer starts several at once. piece_bytes: 8 weights of one feature; scale_bytes: a unit's scales; unit_limit: most units in a chunk.
 struct bf16_weights {
   static constexpr const char* name = "bf16";
-  static constexpr int piece_bytes = 16, scale_bytes = 0, chunk_scale_bytes = 0, unit_limit = 2;
+  static constexpr int piece_bytes = 16, scale_bytes = 0, chunk_scale_bytes = 0, unit_limit = 1;
 };
 /// e4m3fn with an f32 factor for each block of 128 x 128 (`weight_scale_inv` of Hugging Face checkpoints).
 template <int Features, int K>
 struct fp8_block {
   static_assert(Features == 128 && K == 128, "fp8_block: only blocks of 128 x 128 exist in checkpoints");
   static constexpr const char* name = "fp8_block<128, 128>";
-  static constexpr int piece_bytes = 8, scale_bytes = 4, chunk_scale_bytes = 0, unit_limit = 4;
+  static constexpr int piece_bytes = 8, scale_bytes = 4, chunk_scale_bytes = 0, unit_limit = 2;
 };
 /// e4m3fn with an f32 factor for each feature. The 16 factors of a tile are repeated in each chunk.
 struct fp8_channel {
   static constexpr const char* name = "fp8_channel";
-  static constexpr int piece_bytes = 8, scale_bytes = 0, chunk_scale_bytes = 64, unit_limit = 4;
+  static constexpr int piece_bytes = 8, scale_bytes = 0, chunk_scale_bytes = 64, unit_limit = 2;
 };
 /// OCP MX FP4: two e2m1 a byte, one e8m0 scale for 32 consecutive k (scale byte [feature][step] within a unit).
 struct mxfp4 {
   static constexpr const char* name = "mxfp4";
-  static constexpr int piece_bytes = 4, scale_bytes = 64, chunk_scale_bytes = 0, unit_limit = 8;
+  static constexpr int piece_bytes = 4, scale_bytes = 64, chunk_scale_bytes = 0, unit_limit = 4;
 };
 
 template <class F>

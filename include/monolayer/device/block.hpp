@@ -9,22 +9,16 @@
 
 namespace monolayer {
 
-/// A block's place in the grid, computed once.
+/// A block's place in the grid: found again for each stage, since it is cheaper to find than to hold.
 struct grid_place {
   int block, blocks;
   int groups, group, members, index;  // this block is member `index` of the `members` blocks of its locality group
 
   template <class T>
   MONOLAYER_DEVICE static grid_place of_this_block(int groups) {
-    const int block = T::block(), blocks = T::blocks();
+    const int block = T::opaque(T::block()), blocks = T::blocks();
     if (groups <= 1 || blocks % groups != 0) return {block, blocks, 1, 0, blocks, block};
     return {block, blocks, groups, block % groups, blocks / groups, block / groups};
-  }
-  /// The same place, from which the compiler cannot compute every stage's tiles ahead of the loop over layers.
-  template <class T>
-  MONOLAYER_DEVICE grid_place opaque() const {
-    return {T::opaque(block), T::opaque(blocks), T::opaque(groups), T::opaque(group), T::opaque(members),
-            T::opaque(index)};
   }
 };
 
@@ -38,7 +32,6 @@ struct block {
   static constexpr int threads = T::consumer_waves * T::wave_size;
 
   const launch_params* params;
-  grid_place grid;
   typename T::consumer_group group;
   typename T::ring ring;
   const layer_entry* entry = nullptr;  // of the current layer
@@ -52,8 +45,7 @@ struct block {
   u32 routed = 0;      // routing_epoch() of the routing in LDS
   int live = 0;        // live rows; column j of the matrix unit is the j-th of them
 
-  MONOLAYER_DEVICE block(const launch_params& p, const grid_place& place, ring_geometry g)
-      : params(&p), grid(place), group(layout::group), ring(g) {}
+  MONOLAYER_DEVICE block(const launch_params& p, ring_geometry g) : params(&p), group(layout::group), ring(g) {}
 
   MONOLAYER_DEVICE static int thread() { return T::wave() * T::wave_size + T::lane(); }
   /// Row of the launch that column j holds.
@@ -83,14 +75,16 @@ struct block {
     return layout::rows + u32(j) * (bytes + staged_row_pad);
   }
 
-  template <int Slot>
-  MONOLAYER_DEVICE slot_clock clock() const {
-    const u32x4 c = T::lds_load16(layout::clocks + 16 * Slot);
+  MONOLAYER_DEVICE static slot_clock clock(int slot) {
+    const u32x4 c = T::lds_load16(layout::clocks + 16 * u32(slot));
     return {c.v[0], c.v[1], c.v[2]};
   }
-  /// The current layer's use of a slot is behind. A sync() stands before and after.
+  template <int Slot>
+  MONOLAYER_DEVICE slot_clock clock() const {
+    return clock(Slot);
+  }
+  /// The current layer's use of a slot is behind: one thread says so, a sync() stands before and after.
   MONOLAYER_DEVICE void advance_clock(int slot) {
-    if (thread() != 0) return;
     const lds_address at = layout::clocks + 16 * u32(slot);
     T::lds_store16(at, {{T::lds_load4(at) + 1, tag(), 1, 0}});
   }

@@ -40,8 +40,10 @@ struct normed_stream {
   MONOLAYER_DEVICE static bool prepare(Block& b) {
     if (b.staged == b.layer * 16 + Number) return true;
     const auto stream = residual_stream<Hidden, Block>::newest(b);
-    copy_rows<K, PaddedK>(b, [&](int row, int column) { return stream.load8(row, column); });
-    if (!normalise_rows<K, PaddedK>(b, layer_data<typename Block::target>(*b.entry, Norm), Eps) || !b.sync()) return false;
+    if (!stage_normed_rows<K, PaddedK>(b, layer_data<typename Block::target>(*b.entry, Norm), Eps,
+                                       [&](int row, int column) { return stream.load8(row, column); }) ||
+        !b.sync())
+      return false;
     b.staged = b.layer * 16 + Number;
     return true;
   }
@@ -54,8 +56,10 @@ struct normed_slot {
   MONOLAYER_DEVICE static bool prepare(Block& b) {
     if (b.staged == b.layer * 16 + Number) return true;
     const auto view = slot_view<typename Block::target, typename Block::program, Slot>::current(b);
-    copy_rows<K, PaddedK>(b, [&](int row, int column) { return view.load8(row, column); });
-    if (!normalise_rows<K, PaddedK>(b, layer_data<typename Block::target>(*b.entry, Norm), Eps) || !b.sync()) return false;
+    if (!stage_normed_rows<K, PaddedK>(b, layer_data<typename Block::target>(*b.entry, Norm), Eps,
+                                       [&](int row, int column) { return view.load8(row, column); }) ||
+        !b.sync())
+      return false;
     b.staged = b.layer * 16 + Number;
     return true;
   }
@@ -98,20 +102,28 @@ struct expert_activations {
     if (b.staged == b.layer * 16 + Number) return true;
     const auto routed = slot_view<T, P, Routed>::current(b);
     const auto shared = slot_view<T, P, Shared>::current(b);
+    constexpr int pieces = (top_k + 1) * PaddedI / 8;  // of a row, 8 columns each
+    constexpr int in_flight = 8;
+    const int total = b.live * pieces;
     MONOLAYER_NO_UNROLL
-    for (int j = 0; j < b.live; ++j) {
-      const int row = b.row(j);
-      const lds_address to = Block::staged_row(j, (top_k + 1) * PaddedI * 2);
-      for (int c = Block::thread() * 8; c < (top_k + 1) * PaddedI; c += Block::threads * 8) {
-        const int place = c / PaddedI, k = c % PaddedI;
-        u32x4 v = {};
-        if (k < I) {
-          if (place == top_k)
-            v = shared.load8(row, k);
-          else if (routing_table<Block>::weight(j, place) >= 0.0f)
-            v = routed.load8(row, place * I + k);
-        }
-        T::lds_store16(to + u32(c) * 2, shifted<T>(v));
+    for (int first = Block::thread(); first < total; first += Block::threads * in_flight) {
+      u32x4 v[in_flight];
+      MONOLAYER_UNROLL
+      for (int i = 0; i < in_flight; ++i) {
+        const int piece = first + i * Block::threads;
+        const int j = piece / pieces, place = piece % pieces / (PaddedI / 8), k = piece % (PaddedI / 8) * 8;
+        v[i] = u32x4{};
+        if (piece >= total || k >= I) continue;
+        if (place == top_k)
+          v[i] = shared.load8(b.row(j), k);
+        else if (routing_table<Block>::weight(j, place) >= 0.0f)
+          v[i] = routed.load8(b.row(j), place * I + k);
+      }
+      MONOLAYER_UNROLL
+      for (int i = 0; i < in_flight; ++i) {
+        const int piece = first + i * Block::threads;
+        if (piece < total)
+          T::lds_store16(Block::staged_row(piece / pieces, pieces * 16) + u32(piece % pieces) * 16u, shifted<T>(v[i]));
       }
     }
     if (!b.sync()) return false;

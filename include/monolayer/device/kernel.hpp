@@ -14,7 +14,6 @@ struct producer {
   static constexpr program_info info = Program::info;
 
   const launch_params* params;
-  grid_place grid;
   typename T::ring ring;
   const layer_entry* entry = nullptr;
   u32 layer = 0;
@@ -53,11 +52,10 @@ template <class T, class Program>
 MONOLAYER_DEVICE ring_geometry ring_of_launch(const launch_params& p, int live) {
   using layout = lds_layout<T, Program>;
   u32 count = layout::ring_slots(p.lds_bytes, live);
-  if (p.ring_limit != 0 && p.ring_limit < count) count = p.ring_limit;
+  if (p.ring_limit >= layout::fewest_slots && p.ring_limit < count) count = p.ring_limit;
   u32 cap = T::in_flight_bytes / layout::slot_bytes;
-  if (cap < 1) cap = 1;
-  return {layout::ring_control, layout::rows + layout::row_bytes(live), layout::slot_bytes, count,
-          cap < count ? cap : count};
+  if (cap > count - layout::skip) cap = count - layout::skip;
+  return {layout::ring_control, layout::rows + layout::row_bytes(live), layout::slot_bytes, count, cap < 1 ? 1 : cap};
 }
 
 /// Sets up the control tables; all threads of the block take part. Returns the number of live rows.
@@ -79,7 +77,17 @@ MONOLAYER_DEVICE int set_up(const launch_params& p) {
     if (T::lane() < Program::info.slot_count)
       T::lds_store4(layout::clocks + 16 * u32(T::lane()), T::load4(&p.state->uses[T::lane()]));
   }
-  return popcount(all);
+  return T::opaque(popcount(all));
+}
+
+/// Without a live row there is nothing to compute or to wait for; the epoch moves on all the same.
+MONOLAYER_DEVICE int layers_to_run(const launch_params& p, int live) { return live == 0 ? 0 : p.layer_count; }
+
+/// Epoch of the newest completed layer before the launch, which the last block to leave moves on.
+template <class T>
+MONOLAYER_DEVICE u64 newest_epoch(const launch_params& p) {
+  const u32x2 words = T::load8(&p.state->epoch);
+  return u64(words.v[1]) << 32 | words.v[0];
 }
 
 /// Blocks that wait for one another must all be resident: every block arrives here before its first wait.
@@ -94,31 +102,31 @@ MONOLAYER_DEVICE bool check_in(Block& b, u32 base) {
 }
 
 template <class T, class Program>
-MONOLAYER_DEVICE position consume(const launch_params& p, ring_geometry g, int live, int layer_count, u64 newest,
-                                  u32 check_in_base) {
-  block<T, Program> b(p, grid_place::of_this_block<T>(p.groups), g);
+MONOLAYER_DEVICE position consume(const launch_params& p, ring_geometry g, int live) {
+  block<T, Program> b(p, g);
   b.live = live;
-  b.epoch = newest;
-  if (!check_in(b, check_in_base)) return {b.layer, b.stage, b.tile, b.epoch};
+  b.epoch = newest_epoch<T>(p);
+  bool good = check_in(b, T::load4(&p.state->check_in_base));
   MONOLAYER_NO_UNROLL
-  for (int i = 0; i < layer_count; ++i) {
+  for (int i = 0; good && i < layers_to_run(*b.params, b.live); ++i) {
+    b.params = reload<T>(b.params);
     b.layer = u32(i);
-    b.entry = p.layers + i;
-    b.epoch = epoch_after(newest, u32(i) + 1);
-    if (!consume_layer<Program, 0>(b, u32(T::load8(&b.entry->kind).v[0]), typename Program::kinds{})) break;
+    b.entry = b.params->layers + i;
+    b.epoch = epoch_after(b.epoch, 1);
+    good = consume_layer<Program>(b, T::load8(&b.entry->kind).v[0]);
   }
   return {b.layer, b.stage, b.tile, b.epoch};
 }
 
 template <class T, class Program>
-MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g, int layer_count) {
-  producer<T, Program> producing{&p, grid_place::of_this_block<T>(p.groups), typename T::ring(g)};
+MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g, int live) {
+  producer<T, Program> producing{&p, typename T::ring(g)};
   MONOLAYER_NO_UNROLL
-  for (int i = 0; i < layer_count; ++i) {
+  for (int i = 0; i < layers_to_run(*producing.params, live); ++i) {
+    producing.params = reload<T>(producing.params);
     producing.layer = u32(i);
-    producing.entry = p.layers + i;
-    if (!produce_layer<Program, 0>(producing, u32(T::load8(&producing.entry->kind).v[0]), typename Program::kinds{}))
-      break;
+    producing.entry = producing.params->layers + i;
+    if (!produce_layer<Program>(producing, T::load8(&producing.entry->kind).v[0])) break;
   }
   producing.ring.flush();
   producing.ring.drain();  // a block must not end with copies to its LDS in flight
@@ -126,12 +134,13 @@ MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g, int layer
 
 /// The last block to leave moves the state on, unless the rank has failed.
 template <class T, class Program>
-MONOLAYER_DEVICE void leave(const launch_params& p, const position& at, u64 newest, u32 check_in_base,
-                            u32 exit_base) {
+MONOLAYER_DEVICE void leave(const launch_params& p, const position& at) {
   if (T::lds_load4(lds_layout<T, Program>::abort_flag) != 0) {
     record_failure<T, Program>(p, at);
     tell_peers<T, Program>(p);
   }
+  const u64 newest = newest_epoch<T>(p);
+  const u32 check_in_base = T::load4(&p.state->check_in_base), exit_base = T::load4(&p.state->exit_base);
   const u32 before = T::fetch_add(&p.state->exits, 1);
   if (before + 1 != exit_base + u32(T::blocks())) return;
   if (T::poll4(&p.state->failed.word) != 0) {
@@ -154,29 +163,24 @@ MONOLAYER_DEVICE void leave(const launch_params& p, const position& at, u64 newe
 template <class T, class Program>
 MONOLAYER_DEVICE void run_block(const launch_params& p) {
   using layout = lds_layout<T, Program>;
-  const u32x2 newest_words = T::load8(&p.state->epoch);
-  const u64 newest = u64(newest_words.v[1]) << 32 | newest_words.v[0];
-  const u32 check_in_base = T::load4(&p.state->check_in_base), exit_base = T::load4(&p.state->exit_base);
   const int live = detail::set_up<T, Program>(p);
   const ring_geometry g = detail::ring_of_launch<T, Program>(p, live);
   if (T::wave() == T::consumer_waves) T::ring::init(g);
   T::block_barrier();
-  const bool failed_before = T::lds_load4(layout::refused) != 0;
-  // Without a live row there is nothing to compute or to wait for; the epoch moves on all the same.
-  const int layer_count = live == 0 ? 0 : p.layer_count;
-  position at{0, 0, 0, newest};
-  if (!failed_before) {
+  const auto failed_before = [] { return T::lds_flag_load(layout::refused) != 0; };
+  position at{};
+  if (!failed_before()) {
     if (T::wave() == T::consumer_waves)
-      detail::produce<T, Program>(p, g, layer_count);
+      detail::produce<T, Program>(p, g, live);
     else
-      at = detail::consume<T, Program>(p, g, live, layer_count, newest, check_in_base);
+      at = detail::consume<T, Program>(p, g, live);
   }
   T::block_barrier();
   if (T::wave() == 0 && T::lane() == 0) {
-    if (failed_before) {
+    if (failed_before()) {
       if (T::block() == 0) T::fetch_add(&p.state->failed_launches, 1);
     } else {
-      detail::leave<T, Program>(p, at, newest, check_in_base, exit_base);
+      detail::leave<T, Program>(*detail::reload<T>(&p), at);
     }
   }
 }

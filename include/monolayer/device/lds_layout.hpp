@@ -34,9 +34,12 @@ struct lds_layout {
   static constexpr u32 places = distinct + 4 * pairs;          // u32 [pairs][2]: place of each column, 0xff = not chosen
   static constexpr u32 route_weights = places + 8 * pairs;     // f32 [8][top_k]
   static constexpr u32 sums = route_weights + u32(align_up(4 * 8 * Program::info.top_k, 16));  // f32 [8][consumer_waves]
-  // f32 [subtile][wave][8 columns][16 features]: partial sums of the waves; between tiles also the router's scratch
+  // f32 [subtile][wave][8 columns][16 features and 4 of padding]: partial sums of the waves; between tiles also the
+  // router's scratch
+  static constexpr u32 partial_column = 20 * 4;
+  static constexpr u32 partial_wave = 8 * partial_column;
   static constexpr u32 partials = u32(align_up(sums + 4 * 8 * T::consumer_waves, 128));
-  static constexpr u32 partial_bytes = 2 * u32(T::consumer_waves) * 8 * 16 * 4;
+  static constexpr u32 partial_bytes = 2 * u32(T::consumer_waves) * partial_wave;
   static constexpr u32 scores = partials;                                                       // f32 [8][experts]
   static constexpr u32 score_bytes = u32(max_rows_limit) * Program::experts * 4;
   static constexpr u32 chosen = scores + score_bytes;                                           // u8 [experts][8]
@@ -46,16 +49,20 @@ struct lds_layout {
   static constexpr u32 max_ring_slots = 64;
   static constexpr u32 rows = u32(align_up(ring_control + T::ring_control_bytes(max_ring_slots), 1024));
 
-  static constexpr u32 slot_bytes = u32(align_up(Program::largest_chunk, 1024));
+  static constexpr u32 slot_bytes = u32(align_up(Program::largest_chunk, 128));
+  /// Chunks from one that a wave works on to its next, at most; the ring needs as many slots beside those in flight
+  /// where its flags do not count rounds.
+  static constexpr u32 skip = T::ring_counts_rounds ? 1 : u32(T::consumer_waves) / Program::fewest_units_per_chunk;
+  static constexpr u32 fewest_slots = 1 + skip;
 
   /// Bytes that the staged rows take with `live` live rows.
   MONOLAYER_HOST_DEVICE static constexpr u32 row_bytes(int live) {
     return u32(align_up(u64(live) * Program::staged_bytes_per_row, 1024));
   }
-  /// Ring slots that fit beside them; 0 when not even two do.
+  /// Ring slots that fit beside them; 0 when not even the fewest do.
   MONOLAYER_HOST_DEVICE static constexpr u32 ring_slots(u32 lds_bytes, int live) {
     const u32 used = rows + row_bytes(live);
-    if (lds_bytes < used + 2 * slot_bytes) return 0;
+    if (lds_bytes < used + fewest_slots * slot_bytes) return 0;
     const u32 n = (lds_bytes - used) / slot_bytes;
     return n < max_ring_slots ? n : max_ring_slots;
   }

@@ -13,6 +13,7 @@ struct mailbox_view {
   using memory = typename Block::memory;
   static constexpr slot_info s = Block::info.slots[Slot];
   static_assert(s.scope == scope::peers && s.type == element::bf16);
+  static constexpr u64 row_bytes = slot_row_bytes(s);
   u64 offset;  // of the buffer of this layer's use
 
   MONOLAYER_DEVICE static mailbox_view current(const Block& b) {
@@ -21,7 +22,7 @@ struct mailbox_view {
     return {first + (use % u32(s.buffers)) * bytes};
   }
   MONOLAYER_DEVICE u64 word_offset(int source, int row, int column) const {
-    return offset + (u64(source) * Block::info.max_rows + u64(row)) * slot_row_bytes(s) + u64(column) * 4;
+    return offset + (u64(source) * Block::info.max_rows + u64(row)) * row_bytes + u64(column) * 4;
   }
   /// Columns `column` and `column` + 1 of this rank's partial sums, to every rank.
   MONOLAYER_DEVICE void push(const Block& b, int row, int column, u32 pair) const {
@@ -31,23 +32,46 @@ struct mailbox_view {
       T::tagged_store_peer(b.params->mailbox[peer] + at, u64(b.tag()) << 32 | pair);
   }
   /// Rows that are pushed in this epoch although they are not live: none, or all when old tags could come round.
-  MONOLAYER_DEVICE static bool pushes_dead_rows(const Block& b) { return b.epoch % full_push_period == 0; }
+  MONOLAYER_DEVICE static bool pushes_dead_rows(const Block& b) {
+    static_assert(full_push_period <= 0x80000000u && (full_push_period & (full_push_period - 1)) == 0);
+    return (u32(T::opaque(int(b.tag()))) & u32(full_push_period - 1)) == 0;
+  }
 
-  /// Eight columns of one row: the f32 sum over the ranks, in rank order.
+  /// Eight columns of one row: the f32 sum over the ranks, in rank order. All words are asked for at once.
   MONOLAYER_DEVICE void sum8(Block& b, int row, int column, float (&total)[8]) const {
-    for (float& t : total) t = 0.0f;
-    MONOLAYER_NO_UNROLL
-    for (int source = 0; source < Block::info.ranks; ++source) {
-      const u8* at = b.params->mailbox[b.params->rank] + word_offset(source, row, column);
-      for (int half = 0; half < 2; ++half) {
-        const u32x4 v = wait_tagged(b, at + 16 * half, b.tag(), b.params->peer_deadline_ns,
-                                    {failure::peer_wait, u32(Slot), u32(source), 0, 0});
-        for (int i = 0; i < 2; ++i) {
-          total[4 * half + 2 * i] = add(total[4 * half + 2 * i], low_bf16(v.v[2 * i]));
-          total[4 * half + 2 * i + 1] = add(total[4 * half + 2 * i + 1], high_bf16(v.v[2 * i]));
-        }
+    constexpr int ranks = Block::info.ranks;
+    const u8* mailbox = b.params->mailbox[b.params->rank];
+    watch<T> w{Block::layout::abort_flag, b.params->state, b.params->peer_deadline_ns};
+    u32x4 v[ranks][2];
+    for (;;) {
+      u32 missing = 0, seen = 0;
+      MONOLAYER_UNROLL
+      for (int source = 0; source < ranks; ++source)
+        MONOLAYER_UNROLL
+        for (int half = 0; half < 2; ++half)
+          v[source][half] = T::tagged_load2(mailbox + word_offset(source, row, column) + 16 * half);
+      MONOLAYER_UNROLL
+      for (int source = 0; source < ranks; ++source)
+        MONOLAYER_UNROLL
+        for (int i = 0; i < 4; ++i)
+          if (v[source][i / 2].v[2 * (i % 2) + 1] != b.tag())
+            missing = u32(source) + 1, seen = v[source][i / 2].v[2 * (i % 2) + 1];
+      if (missing == 0) break;
+      if (w.give_up()) {
+        fail(b, w, {failure::peer_wait, u32(Slot), missing - 1, b.tag(), seen});
+        break;
       }
     }
+    MONOLAYER_UNROLL
+    for (int i = 0; i < 8; ++i) total[i] = 0.0f;
+    MONOLAYER_UNROLL
+    for (int source = 0; source < ranks; ++source)
+      MONOLAYER_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const u32 pair = v[source][i / 2].v[2 * (i % 2)];
+        total[2 * i] = add(total[2 * i], low_bf16(pair));
+        total[2 * i + 1] = add(total[2 * i + 1], high_bf16(pair));
+      }
   }
 };
 

@@ -23,9 +23,11 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
   constexpr int loads = pieces * F::piece_bytes / 16;
   constexpr int words = F::piece_bytes / 4;  // of a piece
   u32x4 code[loads];
+  MONOLAYER_UNROLL
   for (int i = 0; i < loads; ++i) code[i] = T::lds_load16(codes + u32(i) * 16u * T::wave_size + u32(T::lane()) * 16u);
   fragment_b b[steps_per_unit] = {};
   if (rows.filled)
+    MONOLAYER_UNROLL
     for (int s = 0; s < steps_per_unit; ++s) {
       const u32x4 v = T::lds_load16(rows.at + u32(s) * step_k * 2);
       for (int i = 0; i < 4; ++i) b[s].v[i] = v.v[i];
@@ -38,6 +40,7 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
   static_assert(!step_sums || T::lane_rows == 2, "the rows of D that a lane holds must be its rows of A");
   fragment_d d = {};
   if constexpr (!has_sum_scale<F> && !step_sums) d = sum;
+  MONOLAYER_UNROLL
   for (int s = 0; s < steps_per_unit; ++s) {
     fragment_a<T::lane_rows> a;
     for (int h = 0; h < T::lane_rows; ++h) {
@@ -79,25 +82,26 @@ MONOLAYER_HOST_DEVICE constexpr float result_factor() {
 
 /// Adds this wave's share of units [begin, end) of the tile to `sum`; `column(unit)` gives the lane's rows.
 template <class Tile, class Block, class Column>
-MONOLAYER_DEVICE void multiply_units(Block& b, fragment_d& sum, int begin, int end, Column column) {
+MONOLAYER_DEVICE void multiply_units(Block& b, fragment_d& sum, u32 begin, u32 end, Column column) {
   using T = typename Block::target;
   using F = typename Tile::format;
-  constexpr int upc = Tile::units_per_chunk;
-  constexpr int waves = T::consumer_waves;
-  auto w = b.wait_for_block();
-  static_assert((waves & (waves - 1)) == 0);
+  constexpr u32 upc = u32(Tile::units_per_chunk), waves = u32(T::consumer_waves);
+  static_assert(waves % upc == 0 && (waves & (waves - 1)) == 0);
+  u32 u = begin + ((u32(T::wave()) - begin) & (waves - 1));
+  // A wave's units lie at the same place of their chunks, every (waves / upc)-th chunk.
+  const u32 in_chunk = u % upc;
+  const u32 codes = in_chunk * Tile::unit_bytes;
+  const u32 scales = Tile::scales_at + (F::chunk_scale_bytes != 0 ? 0u : in_chunk * u32(F::scale_bytes));
+  u32 chunk = b.next_chunk + u / upc;
   MONOLAYER_NO_UNROLL
-  for (int u = begin + ((T::wave() - begin) & (waves - 1)); u < end; u += waves) {
-    const u32 chunk = b.next_chunk + u32(u) / upc;
+  for (; u < end; u += waves, chunk += waves / upc) {
+    auto w = b.wait_for_block();
     if (!b.ring.wait_full(chunk, w)) {
       fail(b, w, {failure::stream_wait, 0, 0, chunk, 0});
       return;
     }
     const lds_address at = b.ring.slot(chunk);
-    const u32 in_chunk = u32(u) % upc;
-    const lds_address scales =
-        at + Tile::scales_at + (F::chunk_scale_bytes != 0 ? 0u : in_chunk * u32(F::scale_bytes));
-    multiply_unit<T, F>(sum, at + in_chunk * Tile::unit_bytes, scales, column(u));
+    multiply_unit<T, F>(sum, at + codes, at + scales, column(u));
     b.ring.release(chunk, ring_credits / upc);
   }
 }
@@ -108,15 +112,16 @@ MONOLAYER_DEVICE void multiply_units(Block& b, fragment_d& sum, int begin, int e
 template <class Tile, class Block, class Done>
 MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles], Done done) {
   using T = typename Block::target;
-  constexpr u32 of_wave = 8 * 16 * 4;  // [column][feature]
-  constexpr u32 of_subtile = of_wave * T::consumer_waves;
-  const lds_address base = Block::layout::partials;
+  using layout = typename Block::layout;
+  constexpr u32 of_subtile = layout::partial_wave * T::consumer_waves;
+  const lds_address base = layout::partials;
+  MONOLAYER_UNROLL
   for (int sub = 0; sub < Tile::subtiles; ++sub)
     for (int r = 0; r < 4; ++r) {
       const int column = T::d_column(T::lane(), r);
       if (column < b.live)
-        T::lds_store4(base + u32(sub) * of_subtile + u32(T::wave()) * of_wave + u32(column) * 64u +
-                          4u * u32(T::d_row(T::lane(), r)),
+        T::lds_store4(base + u32(sub) * of_subtile + u32(T::wave()) * layout::partial_wave +
+                          u32(column) * layout::partial_column + 4u * u32(T::d_row(T::lane(), r)),
                       float_to_bits(sums[sub].v[r]));
     }
   if (!b.sync()) return false;
@@ -129,9 +134,10 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
     if (valid)
       for (int sub = 0; sub < Tile::subtiles; ++sub) {
         float total = 0.0f;
+        MONOLAYER_UNROLL
         for (int w = 0; w < T::consumer_waves; ++w)
-          total = add(total, bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * of_wave +
-                                                        u32(column) * 64u + 4u * u32(feature))));
+          total = add(total, bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * layout::partial_wave +
+                                                        u32(column) * layout::partial_column + 4u * u32(feature))));
         result[sub] = mul(total, factor);
       }
     done(feature, column, valid, result);
@@ -147,10 +153,13 @@ MONOLAYER_DEVICE bool project(Block& b, Done done) {
   const int column = T::b_column(T::lane());
   const bool filled = column < b.live;
   const lds_address row = Block::staged_row(filled ? column : 0, Tile::padded_k * 2) + u32(T::k_group(T::lane())) * 16u;
-  for (int sub = 0; sub < Tile::subtiles; ++sub)
-    multiply_units<Tile>(b, sums[sub], sub * Tile::units, (sub + 1) * Tile::units, [&](int u) {
-      return staged_column{row + u32(u - sub * Tile::units) * unit_k * 2, filled};
+  MONOLAYER_UNROLL
+  for (int sub = 0; sub < Tile::subtiles; ++sub) {
+    const u32 begin = u32(sub) * Tile::units;
+    multiply_units<Tile>(b, sums[sub], begin, begin + Tile::units, [&](u32 u) {
+      return staged_column{row + (u - begin) * unit_k * 2, filled};
     });
+  }
   b.next_chunk += u32(Tile::chunks) * Tile::subtiles;
   return combine<Tile>(b, sums, done);
 }

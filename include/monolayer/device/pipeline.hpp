@@ -12,8 +12,9 @@
 #pragma once
 
 #include <type_traits>
+#include <utility>
 
-#include "monolayer/device/routing.hpp"
+#include "monolayer/device/inputs.hpp"
 
 namespace monolayer {
 
@@ -32,16 +33,18 @@ struct own_tiles {
   int first, step, count;  // ordinals first, first + step, ... < count
   int groups, group;
 
-  MONOLAYER_HOST_DEVICE constexpr int tile(int ordinal, int per_part) const {
-    return groups == 1 ? ordinal : (group + groups * (ordinal / per_part)) * per_part + ordinal % per_part;
+  template <class T>
+  MONOLAYER_DEVICE int tile(int ordinal, int per_part) const {
+    if (groups == 1) return ordinal;
+    per_part = T::opaque(per_part);  // the division's preparations would be held from tile to tile
+    return (group + groups * (ordinal / per_part)) * per_part + ordinal % per_part;
   }
 };
 
 /// `offset` shifts the owners of a stage's tiles, so that stages that can run side by side start on different blocks.
 MONOLAYER_HOST_DEVICE constexpr int first_ordinal(int index, int members, int offset) {
-  int first = index - offset;
-  while (first < 0) first += members;
-  return first;
+  const int shift = int(u32(offset) % u32(members));
+  return index < shift ? index - shift + members : index - shift;
 }
 
 /// Owners of a stage start where the tiles of the stages before it in the kind ended (as planned, not as routed).
@@ -75,191 +78,321 @@ MONOLAYER_DEVICE const launch_params* reload(const launch_params* p) {
   return static_cast<const launch_params*>(T::opaque(p));
 }
 
-template <class P, int Kind, int Index, class Code, class Routing>
-MONOLAYER_DEVICE own_tiles own(const grid_place& g) {
-  constexpr stage_info s = P::info.kinds[Kind].stages[Index];
-  constexpr int offset = owner_offset(P::info.kinds[Kind], Index);
-  if constexpr (s.routed) {
-    return {first_ordinal(g.block, g.blocks, offset), g.blocks, Code::template tile_count<Routing>(), 1, 0};
-  } else if constexpr (!s.by_group) {
-    return {first_ordinal(g.block, g.blocks, offset), g.blocks, s.tiles, 1, 0};
-  } else {
-    constexpr int parts = parts_of_stage(P::info, s), per_part = s.tiles / parts;
-    int own_parts = 0;
-    for (int part = g.group; part < parts; part += g.groups) ++own_parts;
-    return {first_ordinal(g.index, g.members, offset), g.members, own_parts * per_part, g.groups, g.group};
+// Stages are numbered through all kinds. The walk is written once, over run-time numbers; what differs between stages
+// is looked up by with_stage. So each piece of code is in the kernel once, whatever the number of stages: an
+// instruction cache holds 64 KiB on CDNA.
+
+/// The stage with that number: its code, its kind, its index in the kind.
+template <int Number, int Kind, int Index, class Kinds>
+struct find_stage;
+template <int Number, int Kind, int Index, class... Lists>
+struct find_stage<Number, Kind, Index, kind_list<stage_list<>, Lists...>>
+    : find_stage<Number, Kind + 1, 0, kind_list<Lists...>> {};
+template <int Number, int Kind, int Index, class Code, class... Codes, class... Lists>
+struct find_stage<Number, Kind, Index, kind_list<stage_list<Code, Codes...>, Lists...>>
+    : find_stage<Number - 1, Kind, Index + 1, kind_list<stage_list<Codes...>, Lists...>> {};
+template <int Kind, int Index, class Code, class... Codes, class... Lists>
+struct find_stage<0, Kind, Index, kind_list<stage_list<Code, Codes...>, Lists...>> {
+  using code = Code;
+  static constexpr int kind = Kind, index = Index;
+};
+
+template <class P, int Number>
+struct stage_of : find_stage<Number, 0, 0, typename P::kinds> {
+  static constexpr kind_info kind_table = P::info.kinds[stage_of::kind];
+  static constexpr stage_info table = kind_table.stages[stage_of::index];
+  static constexpr int parts = parts_of_stage(P::info, table);
+  static constexpr int owners_from = owner_offset(kind_table, stage_of::index);
+  static constexpr bool own_reads = has_own_reads(table);
+};
+
+template <class... Lists>
+constexpr int count_stages(kind_list<Lists...>) {
+  return (Lists::count + ... + 0);
+}
+template <class P>
+inline constexpr int stage_count = count_stages(typename P::kinds{});
+
+/// Calls f.template operator()<stage_of<P, number>>().
+template <class P, int Number = 0, class F>
+MONOLAYER_DEVICE void with_stage(int number, F f) {
+  if constexpr (Number < stage_count<P>) {
+    if (number == Number)
+      f.template operator()<stage_of<P, Number>>();
+    else
+      with_stage<P, Number + 1>(number, f);
   }
+}
+
+/// The numbers of a kind's stages, none for a kind that the program lacks, and the slots that they write.
+struct stage_range {
+  int first, count;
+  unsigned writes;
+};
+template <class P, int Kind = 0>
+MONOLAYER_DEVICE stage_range stages_of_kind(int kind, int first = 0) {
+  if constexpr (Kind < P::info.kind_count) {
+    constexpr int count = P::info.kinds[Kind].stage_count;
+    constexpr unsigned writes = slots_written(P::info.kinds[Kind]);
+    if (kind == Kind) return {first, count, writes};
+    return stages_of_kind<P, Kind + 1>(kind, first + count);
+  } else {
+    return {};
+  }
+}
+
+/// What decides which tiles of a stage a block owns.
+struct tile_plan {
+  int tiles = 0, parts = 1, owners_from = 0;
+  bool by_group = false;
+
+  template <class Stage>
+  MONOLAYER_HOST_DEVICE static constexpr tile_plan of() {
+    return {Stage::table.tiles, Stage::parts, Stage::owners_from, Stage::table.by_group};
+  }
+  MONOLAYER_DEVICE int per_part() const { return tiles / parts; }
+};
+
+/// For a routed stage the count is the most that the routing can give.
+MONOLAYER_DEVICE own_tiles own(const grid_place& g, const tile_plan& s) {
+  if (!s.by_group) return {first_ordinal(g.block, g.blocks, s.owners_from), g.blocks, s.tiles, 1, 0};
+  const int own_parts = g.group < s.parts ? (s.parts - g.group + g.groups - 1) / g.groups : 0;
+  return {first_ordinal(g.index, g.members, s.owners_from), g.members, own_parts * s.per_part(), g.groups, g.group};
 }
 
 // ---------------------------------------------------------------------------------------------- consumer waves
 
-template <class P, int Kind, int Index, int Read, bool PerTile, class Block>
-MONOLAYER_DEVICE void wait_read(Block& b, int tile) {
-  constexpr stage_info s = P::info.kinds[Kind].stages[Index];
-  if constexpr (Read < max_reads) {
-    constexpr slot_read r = s.reads[Read];
-    if constexpr (r.slot >= 0) {
-      constexpr slot_info from = P::info.slots[r.slot];
-      if constexpr (from.transport == transport::counted && (r.reach == reach::own) == PerTile) {
-        if constexpr (PerTile)
-          wait_parts<r.slot, r.earlier>(b, tile / (s.tiles / from.parts), 1);
-        else
-          wait_parts<r.slot, r.earlier>(b, 0, from.parts);
-      }
-      wait_read<P, Kind, Index, Read + 1, PerTile>(b, tile);
-    }
+/// The different inputs of a program's stages, and whether a stage's input is or contains one of them.
+template <class... Inputs>
+struct input_set {
+  template <class Input>
+  static constexpr bool has = (std::is_same_v<Input, Inputs> || ...);
+  template <class Input>
+  using with = input_set<Inputs..., Input>;
+};
+template <class Set, class Input>
+struct add_input {
+  using type = std::conditional_t<Set::template has<Input>, Set, typename Set::template with<Input>>;
+};
+template <class Set>
+struct add_input<Set, inputs::none> {
+  using type = Set;
+};
+template <class Set, class First, class Second>
+struct add_input<Set, inputs::both<First, Second>>
+    : add_input<typename add_input<Set, First>::type, Second> {};
+
+template <class P, int Number = 0, class Set = input_set<>>
+constexpr auto inputs_of_program() {
+  if constexpr (Number == stage_count<P>)
+    return Set{};
+  else
+    return inputs_of_program<P, Number + 1, typename add_input<Set, typename stage_of<P, Number>::code::input>::type>();
+}
+
+template <class P, class Block, class... Inputs>
+MONOLAYER_DEVICE bool prepare_inputs(Block& b, int number, input_set<Inputs...>) {
+  u32 wanted = 0;
+  with_stage<P>(number, [&]<class Stage>() {
+    using own_inputs = typename add_input<input_set<>, typename Stage::code::input>::type;
+    constexpr u32 bits = [] {
+      u32 all = 0, bit = 1;
+      ((all |= own_inputs::template has<Inputs> ? bit : 0, bit <<= 1), ...);
+      return all;
+    }();
+    wanted = bits;
+  });
+  u32 bit = 1;
+  return ((((wanted & bit) == 0 || Inputs::prepare(b)) && (bit <<= 1) != 0) && ...);
+}
+
+/// The first consumer wave waits for what tile `tile` of a stage reads: the one part of `own` reads, and all parts of
+/// the others at the stage's first wait.
+template <class P, class Block>
+MONOLAYER_DEVICE void wait_reads(Block& b, int number, bool first_wait, int tile) {
+  using T = typename Block::target;
+  using memory = typename Block::memory;
+  if (T::wave() != 0) return;
+  MONOLAYER_NO_UNROLL
+  for (int i = 0; i < max_reads; ++i) {
+    slot_arrivals from{};
+    bool earlier = false;
+    int first = 0, count = 0;
+    with_stage<P>(number, [&]<class Stage>() {
+      auto read = [&]<int Read>() {
+        constexpr slot_read r = Stage::table.reads[Read];
+        if constexpr (r.slot >= 0) {
+          constexpr slot_info s = P::info.slots[r.slot];
+          if (i == Read && s.transport == transport::counted) {
+            from = slot_arrivals::template of<P, memory, r.slot>();
+            earlier = r.earlier;
+            if constexpr (r.reach == reach::own)
+              first = tile / (Stage::table.tiles / s.parts), count = 1;
+            else if (first_wait)
+              count = s.parts;
+          }
+        }
+      };
+      [&]<int... Reads>(std::integer_sequence<int, Reads...>) {
+        (read.template operator()<Reads>(), ...);
+      }(std::make_integer_sequence<int, max_reads>{});
+    });
+    if (count != 0) wait_parts(b, from, earlier, first, count);
   }
 }
 
-template <class P, int Kind, int Index, class Code, class Block>
-MONOLAYER_DEVICE bool consume_stage(Block& b) {
+/// The first consumer wave arrives for a tile of a stage that writes a counted slot.
+template <class P, class Block>
+MONOLAYER_DEVICE void arrive_for_tile(Block& b, int number, int tile) {
+  using memory = typename Block::memory;
+  slot_arrivals to{};
+  int part = 0, unit = 0, count = 0;
+  with_stage<P>(number, [&]<class Stage>() {
+    constexpr stage_info s = Stage::table;
+    if constexpr (s.writes >= 0) {
+      constexpr slot_info slot = P::info.slots[s.writes];
+      if constexpr (slot.transport == transport::counted) {
+        if constexpr (s.routed) {
+          constexpr slot_arrivals routed_to = slot_arrivals::template of<P, memory, s.writes>();
+          Stage::code::units_of_tile(b, tile, [&](int first, int n) { arrive(b, routed_to, 0, first, n); });
+        } else {
+          constexpr int per_part = s.tiles / slot.parts;
+          to = slot_arrivals::template of<P, memory, s.writes>();
+          part = tile / per_part;
+          unit = (tile - part * per_part) * s.units_per_tile;
+          count = s.units_per_tile;
+        }
+      }
+    }
+  });
+  if (count != 0) arrive(b, to, part, unit, count);
+}
+
+template <class P, class Block>
+MONOLAYER_DEVICE bool consume_stage(Block& b, int number) {
   using T = typename Block::target;
   using routing = routing_table<Block>;
-  constexpr stage_info s = P::info.kinds[Kind].stages[Index];
-  constexpr slot_info to = s.writes >= 0 ? P::info.slots[s.writes] : slot_info{};
-  constexpr bool own_reads = has_own_reads(s);
-  constexpr int stage_parts = parts_of_stage(P::info, s);
-  constexpr int offset = owner_offset(P::info.kinds[Kind], Index);
   b.params = reload<T>(b.params);
-  b.grid = b.grid.template opaque<T>();
-  b.stage = Index;
+  number = T::opaque(number);
+  const auto place = grid_place::of_this_block<T>(b.params->groups);
   b.tile = 0;
-  T::trace(b.layer, Index, 0);
-  bool ready = false;
-  // Every block needs the routing before it can know whether it owns a tile.
-  if constexpr (s.routed) {
-    wait_read<P, Kind, Index, 0, false>(b, 0);
-    if (!b.sync() || !Code::input::prepare(b)) return false;
-    ready = true;
-  }
-  const own_tiles mine = own<P, Kind, Index, Code, routing>(b.grid);
+  T::trace(b.layer, b.stage, 0);
+  tile_plan plan;
+  // Every block needs the routing before it can know whether it owns a tile of a routed stage: it prepares the input
+  // first.
+  bool find_tiles = false, ready = false;
+  with_stage<P>(number, [&]<class Stage>() {
+    plan = tile_plan::of<Stage>();
+    find_tiles = Stage::table.routed;
+  });
+  own_tiles mine = own(place, plan);
   MONOLAYER_NO_UNROLL
-  for (int ordinal = mine.first; ordinal < mine.count; ordinal += mine.step) {
-    const int tile = mine.tile(ordinal, s.tiles / stage_parts);
-    constexpr int per_part = s.tiles / to.parts;
-    const int part = s.routed ? 0 : tile / per_part;
+  for (int ordinal = mine.first; find_tiles || ordinal < mine.count; ordinal += mine.step) {
+    const int tile = mine.tile<T>(ordinal, plan.per_part());
+    // What follows from these is found again for each tile; the compiler would hold it all in registers.
+    number = T::opaque(number);
+    b.layer = u32(T::opaque(int(b.layer)));
+    b.live = T::opaque(b.live);
     b.tile = u32(tile);
-    T::trace(b.layer, Index, u32(tile));
+    T::trace(b.layer, b.stage, u32(tile));
+    bool own_reads = false;
+    with_stage<P>(number, [&]<class Stage>() { own_reads = Stage::own_reads; });
     if (!ready || own_reads) {
-      if (!ready) wait_read<P, Kind, Index, 0, false>(b, 0);
-      wait_read<P, Kind, Index, 0, true>(b, tile);
+      wait_reads<P>(b, number, !ready, tile);
       if (!b.sync()) return false;
-      if (!ready && !Code::input::prepare(b)) return false;
+      if (!ready && !prepare_inputs<P>(b, number, inputs_of_program<P>())) return false;
       ready = true;
     }
-    if (!Code::run_tile(b, tile)) return false;
-    T::drain_stores();
-    if (!b.sync()) return false;
-    if constexpr (s.writes >= 0 && to.transport == transport::counted) {
-      if (T::wave() == 0) {
-        if constexpr (s.routed)
-          Code::units_of_tile(b, tile, [&](int unit, int count) { arrive<s.writes>(b, 0, unit, count); });
-        else
-          arrive<s.writes>(b, part, (tile - part * per_part) * s.units_per_tile, s.units_per_tile);
-      }
+    if (find_tiles) {
+      find_tiles = false;
+      with_stage<P>(number, [&]<class Stage>() {
+        if constexpr (Stage::table.routed) mine.count = Stage::code::template tile_count<routing>();
+      });
+      ordinal -= mine.step;
+      continue;
     }
+    bool good = false;
+    with_stage<P>(number, [&]<class Stage>() { good = Stage::code::run_tile(b, tile); });
+    T::drain_stores();
+    if (!good || !b.sync()) return false;
+    if (T::wave() == 0) arrive_for_tile<P>(b, number, tile);
   }
-  if constexpr (s.routed && s.writes >= 0) {
-    if (first_ordinal(b.grid.block, b.grid.blocks, offset) == 0 && T::wave() == 0)
-      Code::units_without_tile(b, [&](int unit, int count) { arrive<s.writes>(b, 0, unit, count); });
-  }
+  with_stage<P>(number, [&]<class Stage>() {
+    constexpr stage_info s = Stage::table;
+    if constexpr (s.routed && s.writes >= 0) {
+      constexpr slot_arrivals to = slot_arrivals::template of<P, typename Block::memory, s.writes>();
+      if (first_ordinal(place.block, place.blocks, Stage::owners_from) == 0 && T::wave() == 0)
+        Stage::code::units_without_tile(b, [&](int unit, int count) { arrive(b, to, 0, unit, count); });
+    }
+  });
   return true;
 }
 
-template <class P, int Kind, int Index, class Block>
-MONOLAYER_DEVICE bool consume_stages(Block&, stage_list<>) {
-  return true;
-}
-template <class P, int Kind, int Index, class Block, class Code, class... Rest>
-MONOLAYER_DEVICE bool consume_stages(Block& b, stage_list<Code, Rest...>) {
-  return consume_stage<P, Kind, Index, Code>(b) && consume_stages<P, Kind, Index + 1>(b, stage_list<Rest...>{});
-}
-
-template <class P, int Kind, class Block>
-MONOLAYER_DEVICE bool consume_layer(Block&, u32, kind_list<>) {
-  return true;
-}
-template <class P, int Kind, class Block, class List, class... Rest>
-MONOLAYER_DEVICE bool consume_layer(Block& b, u32 kind, kind_list<List, Rest...>) {
-  if (kind != Kind) return consume_layer<P, Kind + 1>(b, kind, kind_list<Rest...>{});
-  if (!consume_stages<P, Kind, 0>(b, List{})) return false;
+template <class P, class Block>
+MONOLAYER_DEVICE bool consume_layer(Block& b, u32 kind) {
+  using T = typename Block::target;
+  auto stages = [&] { return stages_of_kind<P>(T::opaque(int(kind))); };
+  MONOLAYER_NO_UNROLL
+  for (b.stage = 0; int(b.stage) < stages().count; ++b.stage)
+    if (!consume_stage<P>(b, stages().first + int(b.stage))) return false;
   // The slots that this kind writes have one more use behind them.
   if (!b.sync()) return false;
-  constexpr unsigned written = slots_written(P::info.kinds[Kind]);
-  MONOLAYER_NO_UNROLL
-  for (int slot = 0; slot < max_slots; ++slot)
-    if ((written >> slot & 1u) != 0) b.advance_clock(slot);
+  const int slot = Block::thread();
+  if (slot < max_slots && (stages().writes >> slot & 1u) != 0) b.advance_clock(slot);
   return b.sync();
 }
 
 // ------------------------------------------------------------------------------------------------ producer wave
-// The stages only say what they stream; one loop pushes it, so that the ring's code is there once.
+// The stages only say what they stream; one loop pushes it.
 
-/// Calls f.template operator()<Index, Code>() for the stage with that index.
-template <int Index, class F>
-MONOLAYER_DEVICE void with_stage(int, F, stage_list<>) {}
-template <int Index, class F, class Code, class... Rest>
-MONOLAYER_DEVICE void with_stage(int index, F f, stage_list<Code, Rest...>) {
-  if (index == Index)
-    f.template operator()<Index, Code>();
-  else
-    with_stage<Index + 1>(index, f, stage_list<Rest...>{});
-}
-
-template <class P, int Kind, class Producer, class List>
-MONOLAYER_DEVICE bool produce_stages(Producer& p, List list) {
+template <class P, class Producer>
+MONOLAYER_DEVICE bool produce_layer(Producer& p, u32 kind) {
   using T = typename Producer::target;
   using routing = routing_table<Producer>;
+  const stage_range stages = stages_of_kind<P>(int(kind));
   MONOLAYER_NO_UNROLL
-  for (int stage = 0; stage < List::count; ++stage) {
+  for (int stage = 0; stage < stages.count; ++stage) {
+    const int number = T::opaque(stages.first + stage);
     p.params = reload<T>(p.params);
-    p.grid = p.grid.template opaque<T>();
-    bool streams = false, by_routing = false;
-    with_stage<0>(stage, [&]<int Index, class Code>() {
-      streams = !std::is_void_v<typename Code::weights>;
-      by_routing = P::info.kinds[Kind].stages[Index].routed || requires { Code::streams_by_routing; };
-    }, list);
+    bool streams = false, routed = false, by_routing = false;
+    tile_plan plan;
+    with_stage<P>(number, [&]<class Stage>() {
+      plan = tile_plan::of<Stage>();
+      streams = !std::is_void_v<typename Stage::code::weights>;
+      routed = Stage::table.routed;
+      by_routing = routed || requires { Stage::code::streams_by_routing; };
+    });
     if (!streams) continue;
     if (by_routing && !p.wait_routing()) return false;
-    own_tiles mine{};
     u32 bytes = 0;
-    int chunks = 0, per_part = 1;
-    with_stage<0>(stage, [&]<int Index, class Code>() {
-      if constexpr (!std::is_void_v<typename Code::weights>) {
-        mine = own<P, Kind, Index, Code, routing>(p.grid);
-        per_part = P::info.kinds[Kind].stages[Index].tiles / parts_of_stage(P::info, P::info.kinds[Kind].stages[Index]);
-        bytes = Code::weights::chunk_bytes;
-        chunks = Code::run_chunks;
+    int chunks = 0, tiles = plan.tiles;
+    with_stage<P>(number, [&]<class Stage>() {
+      if constexpr (!std::is_void_v<typename Stage::code::weights>) {
+        if constexpr (Stage::table.routed) tiles = Stage::code::template tile_count<routing>();
+        bytes = Stage::code::weights::chunk_bytes;
+        chunks = Stage::code::run_chunks;
       }
-    }, list);
+    });
+    own_tiles mine = own(grid_place::of_this_block<T>(p.params->groups), plan);
+    if (routed) mine.count = tiles;
     MONOLAYER_NO_UNROLL
     for (int ordinal = mine.first; ordinal < mine.count; ordinal += mine.step) {
-      const int tile = mine.tile(ordinal, per_part);
+      const int tile = mine.tile<T>(ordinal, plan.per_part());
       int runs = 1;
       MONOLAYER_NO_UNROLL
       for (int i = 0; i < runs; ++i) {
         const u8* from = nullptr;
-        with_stage<0>(stage, [&]<int Index, class Code>() {
-          if constexpr (!std::is_void_v<typename Code::weights>) {
-            runs = Code::template runs<routing>(tile);
-            from = Code::template run<routing>(*p.entry, tile, i).address;
+        with_stage<P>(number, [&]<class Stage>() {
+          if constexpr (!std::is_void_v<typename Stage::code::weights>) {
+            runs = Stage::code::template runs<routing>(tile);
+            from = Stage::code::template run<routing>(*p.entry, tile, i).address;
           }
-        }, list);
+        });
         if (!p.push_run(from, chunks, bytes)) return false;
       }
     }
   }
   return true;
-}
-
-template <class P, int Kind, class Producer>
-MONOLAYER_DEVICE bool produce_layer(Producer&, u32, kind_list<>) {
-  return true;
-}
-template <class P, int Kind, class Producer, class List, class... Rest>
-MONOLAYER_DEVICE bool produce_layer(Producer& p, u32 kind, kind_list<List, Rest...>) {
-  if (kind != Kind) return produce_layer<P, Kind + 1>(p, kind, kind_list<Rest...>{});
-  return produce_stages<P, Kind>(p, List{});
 }
 
 }  // namespace detail

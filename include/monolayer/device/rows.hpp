@@ -15,6 +15,7 @@ MONOLAYER_HOST_DEVICE constexpr float high_bf16(u32 pair) { return bits_to_float
 /// Sum over the lanes of a wave, in a fixed tree.
 template <class T>
 MONOLAYER_DEVICE float wave_sum(float x) {
+  MONOLAYER_UNROLL
   for (int mask = T::wave_size / 2; mask > 0; mask /= 2)
     x = add(x, bits_to_float(T::shuffle_xor(float_to_bits(x), mask)));
   return x;
@@ -30,60 +31,84 @@ MONOLAYER_DEVICE u32x4 shifted(u32x4 v) {
   return v;
 }
 
-/// Brings the live rows into LDS, as they are. `load(row, column)` returns 8 bf16 of the source. Columns K .. PaddedK - 1 are zero.
+/// Rows whose loads are in flight together while they are staged.
+inline constexpr int rows_in_flight = 4;
+
+/// Brings the live rows into LDS under an RMSNorm: bf16(x / sqrt(mean(x^2) + eps) * weight), f32 inside, held times
+/// 2^activation_shift; columns K .. PaddedK - 1 are zero. `load(row, column)` returns 8 bf16 of the source, `weight` is
+/// bf16 [K]. A sync() must follow. False: the block leaves.
 template <int K, int PaddedK, class Block, class Load>
-MONOLAYER_DEVICE void copy_rows(Block& b, Load load) {
+MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const u8* weight, float eps, Load load) {
   using T = typename Block::target;
   static_assert(K % 8 == 0);
-  MONOLAYER_NO_UNROLL
-  for (int j = 0; j < b.live; ++j) {
-    const int row = b.row(j);
-    const lds_address to = Block::staged_row(j, PaddedK * 2);
-    for (int c = Block::thread() * 8; c < PaddedK; c += Block::threads * 8)
-      T::lds_store16(to + u32(c) * 2, c < K ? load(row, c) : u32x4{});
-  }
-}
-
-/// RMSNorm in place over the staged rows: x -> bf16(x / sqrt(mean(x^2) + eps) * weight), f32 inside, held times
-/// 2^activation_shift. `weight` is bf16 [K]. copy_rows comes before, a sync() must follow. False: the block leaves.
-template <int K, int PaddedK, class Block>
-MONOLAYER_DEVICE bool normalise_rows(Block& b, const void* weight, float eps) {
-  using T = typename Block::target;
   constexpr int step = Block::threads * 8;
-  // A thread reads back exactly the columns that it stored, so no barrier stands between copy and squares.
+  constexpr int mine = (PaddedK + step - 1) / step;  // pieces of 8 columns a thread
+  u32x4 g[mine];
+  MONOLAYER_UNROLL
+  for (int i = 0; i < mine; ++i) {
+    const int c = Block::thread() * 8 + i * step;
+    g[i] = c < K ? T::load16(weight + u64(c) * 2) : u32x4{};
+  }
   MONOLAYER_NO_UNROLL
-  for (int j = 0; j < b.live; ++j) {
-    const lds_address at = Block::staged_row(j, PaddedK * 2);
-    float squares = 0.0f;
-    for (int c = Block::thread() * 8; c < K; c += step) {
-      const u32x4 v = T::lds_load16(at + u32(c) * 2);
-      for (int i = 0; i < 4; ++i) {
-        squares = fma(low_bf16(v.v[i]), low_bf16(v.v[i]), squares);
-        squares = fma(high_bf16(v.v[i]), high_bf16(v.v[i]), squares);
+  for (int first = 0; first < b.live; first += rows_in_flight) {
+    u32x4 v[rows_in_flight][mine];
+    MONOLAYER_UNROLL
+    for (int r = 0; r < rows_in_flight; ++r) {
+      const int row = first + r < b.live ? b.row(first + r) : 0;
+      MONOLAYER_UNROLL
+      for (int i = 0; i < mine; ++i) {
+        const int c = Block::thread() * 8 + i * step;
+        v[r][i] = first + r < b.live && c < K ? load(row, c) : u32x4{};
       }
     }
-    squares = wave_sum<T>(squares);
-    if (T::lane() == 0)
-      T::lds_store4(Block::layout::sums + 4u * u32(j * T::consumer_waves + T::wave()), float_to_bits(squares));
+    float squares[rows_in_flight] = {};
+    MONOLAYER_UNROLL
+    for (int r = 0; r < rows_in_flight; ++r) {
+      if (first + r >= b.live) continue;
+      const lds_address to = Block::staged_row(first + r, PaddedK * 2);
+      MONOLAYER_UNROLL
+      for (int i = 0; i < mine; ++i) {
+        const int c = Block::thread() * 8 + i * step;
+        MONOLAYER_UNROLL
+        for (int k = 0; k < 4; ++k) {
+          squares[r] = fma(low_bf16(v[r][i].v[k]), low_bf16(v[r][i].v[k]), squares[r]);
+          squares[r] = fma(high_bf16(v[r][i].v[k]), high_bf16(v[r][i].v[k]), squares[r]);
+        }
+        if (c < PaddedK) T::lds_store16(to + u32(c) * 2, v[r][i]);
+      }
+    }
+    MONOLAYER_UNROLL
+    for (int r = 0; r < rows_in_flight; ++r) squares[r] = wave_sum<T>(squares[r]);
+    MONOLAYER_UNROLL
+    for (int r = 0; r < rows_in_flight; ++r)
+      if (T::lane() == 0 && first + r < b.live)
+        T::lds_store4(Block::layout::sums + 4u * u32((first + r) * T::consumer_waves + T::wave()),
+                      float_to_bits(squares[r]));
   }
   if (!b.sync()) return false;
+  // The power of two commutes with every rounding below.
+  constexpr float factor = bits_to_float(u32(127 + T::activation_shift) << 23);
   MONOLAYER_NO_UNROLL
   for (int j = 0; j < b.live; ++j) {
     float total = 0.0f;
+    MONOLAYER_UNROLL
     for (int w = 0; w < T::consumer_waves; w += 4) {
-      const u32x4 v = T::lds_load16(Block::layout::sums + 4u * u32(j * T::consumer_waves + w));
-      for (int i = 0; i < 4; ++i) total = add(total, bits_to_float(v.v[i]));
+      const u32x4 s = T::lds_load16(Block::layout::sums + 4u * u32(j * T::consumer_waves + w));
+      MONOLAYER_UNROLL
+      for (int i = 0; i < 4; ++i) total = add(total, bits_to_float(s.v[i]));
     }
-    // The power of two commutes with every rounding below.
-    constexpr float factor = bits_to_float(u32(127 + T::activation_shift) << 23);
     const float scale = mul(reciprocal_sqrt(add(mul(total, 1.0f / K), eps)), factor);
     const lds_address at = Block::staged_row(j, PaddedK * 2);
-    for (int c = Block::thread() * 8; c < K; c += step) {
+    // A thread reads back exactly the columns that it stored.
+    MONOLAYER_UNROLL
+    for (int i = 0; i < mine; ++i) {
+      const int c = Block::thread() * 8 + i * step;
+      if (c >= K) continue;
       u32x4 v = T::lds_load16(at + u32(c) * 2);
-      const u32x4 g = T::load16(static_cast<const u8*>(weight) + u64(c) * 2);
-      for (int i = 0; i < 4; ++i)
-        v.v[i] = pack_bf16(mul(mul(low_bf16(v.v[i]), scale), low_bf16(g.v[i])),
-                           mul(mul(high_bf16(v.v[i]), scale), high_bf16(g.v[i])));
+      MONOLAYER_UNROLL
+      for (int k = 0; k < 4; ++k)
+        v.v[k] = pack_bf16(mul(mul(low_bf16(v.v[k]), scale), low_bf16(g[i].v[k])),
+                           mul(mul(high_bf16(v.v[k]), scale), high_bf16(g[i].v[k])));
       T::lds_store16(at + u32(c) * 2, v);
     }
   }

@@ -123,49 +123,58 @@ MONOLAYER_DEVICE void wait_words(Block& b, const u8* words, int units, u32 tag, 
 
 }  // namespace detail
 
+/// Where the arrivals at a counted slot are kept.
+struct slot_arrivals {
+  u32 slot, offset, stride;  // bytes: of the first part, from part to part
+  u32 parts, units, buffers;
+
+  template <class Program, class Memory, int Slot>
+  MONOLAYER_HOST_DEVICE static constexpr slot_arrivals of() {
+    constexpr slot_info s = Program::info.slots[Slot];
+    constexpr u64 offset = Memory::arrival_offset(Slot), stride = Memory::part_stride(Slot);
+    static_assert(Memory::arrival_bytes <= 0xffffffffu);
+    return {u32(Slot), u32(offset), u32(stride), u32(s.parts), u32(s.units), u32(s.buffers)};
+  }
+  /// Byte offset of a part's arrivals in a use of the slot. Counters serve all buffers: they only count up.
+  template <class T>
+  MONOLAYER_DEVICE u32 of_part(u32 part, u32 use) const {
+    if constexpr (T::arrivals == arrival_kind::words)
+      if (buffers != 1) part += use % buffers * parts;
+    return offset + part * stride;
+  }
+};
+
 /// The first consumer wave waits for parts [first, first + count) of a slot: of this layer's use, or of the newest
 /// earlier one. An earlier use that was not in this launch is complete: launches of a stream follow one another.
 /// The other waves learn of it at the block's next sync().
-template <int Slot, bool Earlier, class Block>
-MONOLAYER_DEVICE void wait_parts(Block& b, int first, int count) {
+template <class Block>
+MONOLAYER_DEVICE void wait_parts(Block& b, const slot_arrivals& s, bool earlier, int first, int count) {
   using T = typename Block::target;
-  using memory = typename Block::memory;
-  constexpr slot_info s = Block::info.slots[Slot];
-  static_assert(s.transport == transport::counted);
-  if (T::wave() != 0) return;
-  const slot_clock c = b.template clock<Slot>();
-  if (Earlier && c.in_span == 0) return;
-  constexpr u64 offset = memory::arrival_offset(Slot), stride = memory::part_stride(Slot);
-  const u8* at = b.params->arrivals + offset;
+  const slot_clock c = Block::clock(int(s.slot));
+  if (earlier && c.in_span == 0) return;
+  const u32 use = earlier ? c.uses - 1 : c.uses;
   MONOLAYER_NO_UNROLL
-  for (int part = first; part < first + count; ++part) {
-    const awaited what{failure::slot_wait, u32(Slot), u32(part), 0, 0};
+  for (u32 part = u32(first); part < u32(first + count); ++part) {
+    const awaited what{failure::slot_wait, s.slot, part, 0, 0};
+    const u8* at = b.params->arrivals + s.template of_part<T>(part, use);
     if constexpr (T::arrivals == arrival_kind::counter) {
-      if (T::lane() == 0)
-        detail::wait_counter(b, at + u64(part) * stride, (Earlier ? c.uses : c.uses + 1) * u32(s.units), what);
+      if (T::lane() == 0) detail::wait_counter(b, at, (use + 1) * s.units, what);
     } else {
-      const u32 use = Earlier ? c.uses - 1 : c.uses;
-      const u32 buffer = s.buffers == 1 ? 0 : use % u32(s.buffers);
-      detail::wait_words(b, at + (u64(buffer) * s.parts + part) * stride, s.units,
-                         Earlier ? c.tag : b.tag(), what);
+      detail::wait_words(b, at, int(s.units), earlier ? c.tag : b.tag(), what);
     }
   }
 }
 
 /// Arrives with units [unit, unit + count) at a part of this layer's use of a slot. The first consumer wave calls it,
 /// all lanes, after a sync() that follows every storing wave's drain_stores().
-template <int Slot, class Block>
-MONOLAYER_DEVICE void arrive(Block& b, int part, int unit, int count) {
+template <class Block>
+MONOLAYER_DEVICE void arrive(Block& b, const slot_arrivals& s, int part, int unit, int count) {
   using T = typename Block::target;
-  using memory = typename Block::memory;
-  constexpr slot_info s = Block::info.slots[Slot];
-  constexpr u64 offset = memory::arrival_offset(Slot), stride = memory::part_stride(Slot);
-  u8* at = b.params->arrivals + offset;
   if constexpr (T::arrivals == arrival_kind::counter) {
-    if (T::lane() == 0 && count != 0) T::arrive(at + u64(part) * stride, u32(count));
+    if (T::lane() == 0 && count != 0)
+      T::arrive(b.params->arrivals + s.template of_part<T>(u32(part), 0), u32(count));
   } else {
-    const u32 buffer = s.buffers == 1 ? 0 : b.template clock<Slot>().uses % u32(s.buffers);
-    at += (u64(buffer) * s.parts + part) * stride;
+    u8* at = b.params->arrivals + s.template of_part<T>(u32(part), Block::clock(int(s.slot)).uses);
     MONOLAYER_NO_UNROLL
     for (int i = T::lane(); i < count; i += T::wave_size) T::arrive(at + u64(unit + i) * 4, b.tag());
   }

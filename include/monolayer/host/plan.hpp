@@ -27,7 +27,7 @@ struct plan {
   static constexpr u64 mailbox_bytes = memory::mailbox_bytes;
   static constexpr u64 state_bytes = sizeof(device_state);
 
-  static constexpr u32 lds_needed = lds::rows + lds::row_bytes(max_rows) + 2 * lds::slot_bytes;
+  static constexpr u32 lds_needed = lds::rows + lds::row_bytes(max_rows) + lds::fewest_slots * lds::slot_bytes;
   static_assert(lds_budget<lds_needed, T::lds_bytes>::value,
                 "plan: the staged rows of max_rows rows and two ring slots do not fit the target's LDS; lower max_rows");
   static constexpr u32 ring_slots(int live_rows) { return lds::ring_slots(T::lds_bytes, live_rows); }

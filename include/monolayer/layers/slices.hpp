@@ -106,6 +106,11 @@ struct slices {
       largest(largest(largest(q_a_stage::weights::chunk_bytes, q_b_stage::weights::chunk_bytes),
                       largest(router_stage::weights::chunk_bytes, shared_stage::weights::chunk_bytes)),
               down_stage::weights::chunk_bytes);
+  static constexpr int smallest(int a, int b) { return a < b ? a : b; }
+  static constexpr int fewest_units_per_chunk =
+      smallest(smallest(smallest(q_a_stage::weights::units_per_chunk, q_b_stage::weights::units_per_chunk),
+                        smallest(router_stage::weights::units_per_chunk, shared_stage::weights::units_per_chunk)),
+               down_stage::weights::units_per_chunk);
   static constexpr u32 staged_bytes_per_row =
       largest(largest(hidden_k::padded_k, weight_tile<bf16_weights, C::q_lora>::padded_k),
               (C::top_k + 1) * down_stage::weights::padded_k) * 2 + staged_row_pad;

@@ -143,9 +143,9 @@ struct experts_down {
     for (int i = 0; i < count; ++i) {
       const int place = !live ? -1 : i == 0 ? top_k : routing::place(i - 1, column);
       const lds_address at = row + u32(place < 0 ? 0 : place) * weights::padded_k * 2;
-      const int begin = i * weights::units;
-      multiply_units<weights>(b, sums[0], begin, begin + weights::units, [&](int u) {
-        return staged_column{at + u32(u - begin) * unit_k * 2, place >= 0};
+      const u32 begin = u32(i) * weights::units;
+      multiply_units<weights>(b, sums[0], begin, begin + weights::units, [&](u32 u) {
+        return staged_column{at + (u - begin) * unit_k * 2, place >= 0};
       });
     }
     b.next_chunk += u32(count * run_chunks);

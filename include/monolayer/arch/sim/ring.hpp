@@ -29,7 +29,7 @@ inline void engine::ring_op(wave& w) {
     g.cap = static_cast<u32>(w.uniform[2]);
     if (g.count < 2 || g.count > 64 || g.cap < 1 || g.cap > g.count)
       wrong("2 to 64 slots and a cap of 1 to count");
-    if (g.slot_bytes % 1024 || !g.slot_bytes || g.slots % 16 || g.control % 16) wrong("misaligned geometry");
+    if (g.slot_bytes % 128 || !g.slot_bytes || g.slots % 16 || g.control % 16) wrong("misaligned geometry");
     const u64 end = u64{g.slots} + u64{g.count} * g.slot_bytes;
     if (end > b.lds_bytes || u64{g.control} + 16 * g.count > b.lds_bytes)
       wrong("does not fit into the launch's LDS");
