@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "monolayer/host/launch_hip.hpp"
+#include "monolayer/device/rows.hpp"
 
 namespace bench {
 
@@ -173,6 +174,30 @@ kernel_facts facts_of_kernel() {
   hipFuncAttributes a{};
   CHECK(hipFuncGetAttributes(&a, reinterpret_cast<const void*>(&persistent_kernel<T, P>)));
   return {a.numRegs, int(a.localSizeBytes)};
+}
+
+// ---- staging rows as they are, as the library's inputs do it with a norm
+
+/// load(row, column) returns 8 bf16. A sync() must follow.
+template <int K, int PaddedK, class Block, class Load>
+MONOLAYER_DEVICE void stage_rows(Block& b, Load load) {
+  using T = typename Block::target;
+  constexpr int pieces = PaddedK / 8, in_flight = 8;
+  const int total = b.live * pieces;
+  MONOLAYER_NO_UNROLL
+  for (int first = Block::thread(); first < total; first += Block::threads * in_flight) {
+    u32x4 v[in_flight];
+    MONOLAYER_UNROLL
+    for (int i = 0; i < in_flight; ++i) {
+      const int piece = first + i * Block::threads, c = piece % pieces * 8;
+      v[i] = piece < total && c < K ? load(b.row(piece / pieces), c) : u32x4{};
+    }
+    MONOLAYER_UNROLL
+    for (int i = 0; i < in_flight; ++i) {
+      const int piece = first + i * Block::threads;
+      if (piece < total) T::lds_store16(Block::staged_row(piece / pieces, PaddedK * 2) + u32(piece % pieces) * 16u, v[i]);
+    }
+  }
 }
 
 // ---- random bits, the same on host and device
@@ -369,12 +394,14 @@ struct stream_watch : two_seconds {
 };
 
 inline constexpr u32 stream_fixed_bytes = 4096;
+/// One issuing lane is fast enough for chunks of this size; smaller ones measure the producer.
+inline constexpr u32 floor_chunk = 8704;
 
 /// Each block streams `chunks` chunks of `bytes` from from + block * chunks * bytes. out[block * waves + wave]: the xor.
 template <class T>
 __global__ void __launch_bounds__((T::consumer_waves + 1) * T::wave_size, 1)
     stream_kernel(const u8* from, u32 chunks, u32 bytes, u32* out) {
-  const u32 slot_bytes = (bytes + 1023) / 1024 * 1024;
+  const u32 slot_bytes = (bytes + 127) / 128 * 128;
   u32 count = (T::lds_bytes - stream_fixed_bytes) / slot_bytes;
   if (count > 64) count = 64;
   u32 cap = T::in_flight_bytes / slot_bytes;

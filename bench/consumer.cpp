@@ -30,8 +30,8 @@ struct given_rows {
   template <class Block>
   MONOLAYER_DEVICE static bool prepare(Block& b) {
     if (b.staged != 0) return true;
-    const u8* rows = static_cast<const u8*>(b.entry->data[1]);
-    copy_rows<K, PaddedK>(
+    const u8* rows = layer_data<T>(*b.entry, 1);
+    stage_rows<K, PaddedK>(
         b, [&](int row, int column) { return shifted<T>(T::load16(rows + (u64(row) * K + u64(column)) * 2)); });
     if (!b.sync()) return false;
     b.staged = 1;
@@ -73,6 +73,7 @@ struct multiply_program {
   static constexpr program_info info = make_info();
   static constexpr int experts = 16;
   static constexpr u32 largest_chunk = stage::weights::chunk_bytes;
+  static constexpr int fewest_units_per_chunk = stage::weights::units_per_chunk;
   static constexpr u32 staged_bytes_per_row = stage::tile_type::padded_k * 2 + staged_row_pad;
 };
 
@@ -167,11 +168,13 @@ void shape(context& c, const char* name) {
   CHECK(hipStreamSynchronize(nullptr));
   small s(c);
   large l(c);
-  const floor_result f1 = time_stream<T>(c.stream, c.pool, small::bytes, small::bytes, tile_type::chunk_bytes, c.blocks,
-                                         small::count, 7);
-  const floor_result f3 = time_stream<T>(c.stream, c.pool, large::bytes, large::bytes, tile_type::chunk_bytes, c.blocks,
-                                         large::count, 7);
-  c.verify(f1.good && f3.good, std::string(name) + ": the stream's xor");
+  auto stream_of = [&](u64 bytes, u32 chunk, int count) {
+    return time_stream<T>(c.stream, c.pool, bytes, bytes - bytes % (u64(c.blocks) * chunk), chunk, c.blocks, count, 7);
+  };
+  const floor_result f1 = stream_of(small::bytes, floor_chunk, small::count);
+  const floor_result f3 = stream_of(large::bytes, floor_chunk, large::count);
+  const floor_result own = stream_of(small::bytes, tile_type::chunk_bytes, small::count);
+  c.verify(f1.good && f3.good && own.good, std::string(name) + ": the stream's xor");
   const kernel_facts k = facts_of_kernel<T, typename small::program>();
   for (int rows : {1, 2, 8}) {
     const double e1 = s.error(rows), e3 = l.error(rows);
@@ -181,10 +184,11 @@ void shape(context& c, const char* name) {
     if (t1.us == 0 || t3.us == 0) continue;
     const double net = double(large::bytes - small::bytes) / (t3.us - t1.us) * 1e-6;
     const double floor_net = double(f3.bytes - f1.bytes) / (f3.time.us - f1.time.us) * 1e-6;
-    std::printf("%-12s %5d %4d %7.1f %8.2f %6.2f %5.0f%% %8.2f %6.2f %5.0f%% %7.2f %6.2f %6.1f %8.1e %4d%s\n", name, K, rows,
-                small::bytes * 1e-6, t1.us, small::bytes / t1.us * 1e-6, 100 * f1.time.us / t1.us * small::bytes / f1.bytes,
-                t3.us, large::bytes / t3.us * 1e-6, 100 * f3.time.us / t3.us * large::bytes / f3.bytes, net, floor_net,
-                t1.us - small::bytes / net * 1e-6, worst, k.registers, k.local_bytes != 0 ? " SPILLS" : "");
+    auto share = [](u64 bytes, const timing& t, const floor_result& f) { return 100 * double(bytes) / t.us / (double(f.bytes) / f.time.us); };
+    std::printf("%-11s %5d %4d %6.1f %7.2f %5.2f %5.0f%% %7.2f %5.2f %5.0f%% %6.2f %6.2f %6.2f %7.1f %8.1e %4d%s\n", name, K, rows,
+                double(small::bytes) * 1e-6, t1.us, double(small::bytes) / t1.us * 1e-6, share(small::bytes, t1, f1), t3.us,
+                double(large::bytes) / t3.us * 1e-6, share(large::bytes, t3, f3), net, floor_net, own.tb_s(),
+                t1.us - double(small::bytes) / net * 1e-6, worst, k.registers, k.local_bytes != 0 ? " local memory" : "");
     std::fflush(stdout);
   }
 }
@@ -211,10 +215,13 @@ int main(int argc, char** argv) {
     std::printf("FAIL: %d compute units, written for %d\n", compute_units(), planned_blocks);
     return 1;
   }
-  std::printf("consumer: %s, %d blocks; us of a launch, median of 7 graph replays; 'floor' is the stream of the same bytes\n",
-              T::name, c.blocks);
-  std::printf("%-12s %5s %4s %7s %8s %6s %6s %8s %6s %6s %7s %6s %6s %8s %4s\n", "format", "K", "rows", "MB", "us", "TB/s",
-              "floor", "us x3", "TB/s", "floor", "net", "f.net", "launch", "error", "regs");
+  std::printf("consumer: %s, %d blocks; us of a launch, median of 7 graph replays of launches over a pool of 1.7 GB\n"
+              "  floor: share of the stream (the same ring, %u-byte chunks, only xored) at the same bytes\n"
+              "  net: TB/s of the slope between the two sizes, st.net the stream's; own: the stream in the format's own chunks,\n"
+              "  TB/s at the first size; launch: us that the slope leaves of the first size\n",
+              T::name, c.blocks, floor_chunk);
+  std::printf("%-11s %5s %4s %6s %7s %5s %6s %7s %5s %6s %6s %6s %6s %7s %8s %4s\n", "format", "K", "rows", "MB", "us", "TB/s",
+              "floor", "us x3", "TB/s", "floor", "net", "st.net", "own", "launch", "error", "regs");
   format<mxfp4>(c, "mxfp4", only);
   format<fp8_block<128, 128>>(c, "fp8_block", only);
   format<fp8_channel>(c, "fp8_channel", only);

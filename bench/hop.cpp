@@ -42,7 +42,7 @@ struct chain_input {
       for (int i = Block::thread(); i < b.live * pairs; i += Block::threads) {
         const int j = i / pairs, at = i % pairs * 2;
         const u8* words = view.at(b.row(j), at);
-        const u32x4 v = wait ? wait_tagged(b, words, tag, b.params->local_deadline_ns,
+        const u32x4 v = wait ? wait_tagged(b, words, tag, b.local_deadline_ns(),
                                            {failure::slot_wait, u32(From), 0, 0, 0})
                              : T::tagged_load2(words);
         const lds_address to = Block::staged_row(j, Columns * 2) + u32(at) * 4;
@@ -50,9 +50,11 @@ struct chain_input {
         T::lds_store4(to + 4, v.v[2]);
       }
     } else if constexpr (S != staging::direct) {
-      copy_rows<Columns, Columns>(b, [&](int row, int column) { return view.load8(row, column); });
-      if constexpr (S == staging::norm)
-        if (!normalise_rows<Columns, Columns>(b, b.entry->data[0], 1e-5f)) return false;
+      auto load = [&](int row, int column) { return view.load8(row, column); };
+      if constexpr (S == staging::copy)
+        stage_rows<Columns, Columns>(b, load);
+      else if (!stage_normed_rows<Columns, Columns>(b, layer_data<T>(*b.entry, 0), 1e-5f, load))
+        return false;
     }
     if (S != staging::direct && !b.sync()) return false;
     b.staged = b.layer * 16 + number;
@@ -129,6 +131,7 @@ struct chain {
   static constexpr program_info info = make_info();
   static constexpr int experts = 16;
   static constexpr u32 largest_chunk = 1024;
+  static constexpr int fewest_units_per_chunk = 8;
   static constexpr u32 staged_bytes_per_row = Columns * 2 + staged_row_pad;
 };
 
@@ -189,9 +192,11 @@ struct exchange {
     MONOLAYER_DEVICE static bool prepare(Block& b) {
       if (b.staged == b.layer * 16 + 1) return true;
       const auto stream = inputs::residual_stream<hidden, Block>::newest(b);
-      copy_rows<Columns, Columns>(b, [&](int row, int column) { return stream.load8(row, column); });
-      if constexpr (Norm)
-        if (!normalise_rows<Columns, Columns>(b, b.entry->data[0], 1e-5f)) return false;
+      auto load = [&](int row, int column) { return stream.load8(row, column); };
+      if constexpr (!Norm)
+        stage_rows<Columns, Columns>(b, load);
+      else if (!stage_normed_rows<Columns, Columns>(b, layer_data<T>(*b.entry, 0), 1e-5f, load))
+        return false;
       if (!b.sync()) return false;
       b.staged = b.layer * 16 + 1;
       return true;
@@ -239,6 +244,7 @@ struct exchange {
   static constexpr program_info info = make_info();
   static constexpr int experts = 16;
   static constexpr u32 largest_chunk = 1024;
+  static constexpr int fewest_units_per_chunk = 8;
   static constexpr u32 staged_bytes_per_row = Columns * 2 + staged_row_pad;
 };
 

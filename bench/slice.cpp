@@ -407,7 +407,7 @@ void print_times(session& s) {
       const int count = kind == 2 ? 2 * depth : depth;
       const timing t = time_graph(s.stream, 4, 9, [&](int) { s.enqueue(first, count, rows); });
       if (!s.verify(healthy(s.p.state, "timing"), "the timed launches ran")) return;
-      const floor_result f = time_stream<T>(s.stream, s.arena, 0, u64(bytes), 8704, s.blocks, 4, 9);
+      const floor_result f = time_stream<T>(s.stream, s.arena, 0, u64(bytes), floor_chunk, s.blocks, 4, 9);
       s.verify(f.good, "the stream's xor");
       const double us = t.us / depth, floor = f.time.us * bytes / double(f.bytes) / depth;
       const char* target = kind != 1 || (rows != 2 && rows != 8) ? "" : us / floor <= (rows == 2 ? 1.6 : 1.3) ? "met" : "MISSED";
@@ -446,7 +446,7 @@ void print_trace(session& s, int kind, int rows) {
   const std::vector<record> all = fetch(reinterpret_cast<const record*>(memory), std::size_t(s.blocks) * trace_capacity);
   const kind_info& info = program::info.kinds[kind];
   struct per_stage {
-    std::vector<double> begin, wait, first_tile, other_tile, total, last_end, tiles;
+    std::vector<double> begin, wait, first_tile, other_tile, total, tiles;
   };
   std::vector<per_stage> of(std::size_t(info.stage_count));
   // Blocks are set side by side by the global timer; durations are in the block's own clock.
@@ -478,10 +478,9 @@ void print_trace(session& s, int kind, int rows) {
         per_stage& st = of[stage];
         auto span = [&](u32 from, u32 to) { return double(i32(to - from)) * us; };
         st.tiles.push_back(tiles);
-        st.total.push_back(span(r[i].clock, r[j].clock));
-        const double begin = double(i32(r[i].global - layer_begin[layer])) * 1e-3;
-        st.begin.push_back(begin);
-        if (tiles > 0) {
+        if (tiles > 0) {  // blocks without a tile only pass through (the routed stage: after routing)
+          st.total.push_back(span(r[i].clock, r[j].clock));
+          st.begin.push_back(double(i32(r[i].global - layer_begin[layer])) * 1e-3);
           ends[layer][stage] = std::max(ends[layer][stage], double(i32(r[j].global - layer_begin[layer])) * 1e-3);
           // The routed stage waits before its first tile's note, the others after it.
           const u32 polled = info.stages[stage].routed ? r[i + 1].last_poll : r[std::min(i + 2, j)].last_poll;

@@ -2,12 +2,16 @@
 #
 #   monolayer_compile_gfx(NAME SOURCE ARCH [DEFINES D...] [OPTIONS O...] [ALLOW_SPILL])
 #   monolayer_compile_sm90(NAME SOURCE     [DEFINES D...] [OPTIONS O...] [ALLOW_SPILL])
+#   monolayer_program_sm90(NAME SOURCE     [DEFINES D...] [OPTIONS O...])
 #
 # Each makes a target NAME.ARCH (built by default, rebuilt when a header changes) and a test gpu.NAME.ARCH:
 # the object has a kernel for that GPU, and none spills registers or uses scratch (spills on sm_90a).
 # The object is NAME.ARCH.co, or NAME.sm90.o, in the current binary folder; what the compiler said about
 # resources stands beside it in .log. The target's properties MONOLAYER_OBJECT and MONOLAYER_LOG name both.
 # Where the architecture is not among the configured targets, nothing happens.
+#
+# monolayer_program_sm90 links a program NAME, in the current binary folder, by the target NAME.program; it is built on
+# demand and by the target gpu_programs, and has no test: there may be no GPU.
 
 function(monolayer_gpu_object name source arch object)
   cmake_parse_arguments(PARSE_ARGV 4 arg "ALLOW_SPILL" "" "COMMAND")
@@ -63,4 +67,26 @@ function(monolayer_compile_sm90 name source)
     COMMAND ${NVCC} -x cu -c -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a
             --expt-relaxed-constexpr -fmad=false -Xptxas -v -MD -MF ${object}.d -MT ${object}
             ${arg_OPTIONS} ${arg_DEFINES} -I${PROJECT_SOURCE_DIR}/include)
+endfunction()
+
+function(monolayer_program_sm90 name source)
+  if(NOT sm90 IN_LIST monolayer_targets)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "DEFINES;OPTIONS")
+  list(TRANSFORM arg_DEFINES PREPEND -D)
+  get_filename_component(source ${source} ABSOLUTE)
+  set(program ${CMAKE_CURRENT_BINARY_DIR}/${name})
+  add_custom_command(OUTPUT ${program} BYPRODUCTS ${program}.log DEPFILE ${program}.d
+    COMMAND bash ${PROJECT_SOURCE_DIR}/cmake/compile_logged.sh ${program}.log ${program}
+            ${NVCC} -x cu -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -fmad=false
+            -Xptxas -v -MD -MF ${program}.d -MT ${program} ${arg_OPTIONS} ${arg_DEFINES}
+            -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/tests -o ${program} ${source}
+    DEPENDS ${source} ${PROJECT_SOURCE_DIR}/cmake/compile_logged.sh
+    COMMENT "Building ${name} for sm90" VERBATIM)
+  add_custom_target(${name}.program DEPENDS ${program})
+  if(NOT TARGET gpu_programs)
+    add_custom_target(gpu_programs)
+  endif()
+  add_dependencies(gpu_programs ${name}.program)
 endfunction()

@@ -81,9 +81,10 @@ struct model {
   std::vector<layer> layers;
 
   /// With `experts` (ascending) rows choose among these alone, by their bias, and only these are made and packed: whole
-  /// GLM-5 layers have gigabytes of others.
+  /// GLM-5 layers have gigabytes of others. `plant` may change the values of a slice B before they are packed.
   explicit model(const std::vector<u64>& kinds, u64 seed = 1, reference::layer_b_options how_b = {},
-                 reference::layer_a_options how_a = {}, const std::vector<int>& experts = {}) {
+                 reference::layer_a_options how_a = {}, const std::vector<int>& experts = {},
+                 const std::function<void(reference::layer_b&)>& plant = {}) {
     how_a.q_a = how_a.q_b = format_of<typename C::attention_weights>();
     how_b.routed = how_b.shared = format_of<typename C::expert_weights>();
     for (std::size_t i = 0; i < kinds.size(); ++i) {

@@ -75,8 +75,8 @@ struct rig {
 
   explicit rig(const std::vector<u64>& kinds, u64 seed = 1, reference::layer_b_options how_b = {},
                reference::layer_a_options how_a = {}, double size = 1,
-               const std::function<void(reference::layer_b&)>& plant = {})
-      : source(kinds, seed, how_b, how_a, plant), inputs(reference::random_activations(C::max_rows, C::hidden, seed + 77, size)) {}
+               const std::vector<int>& experts = {}, const std::function<void(reference::layer_b&)>& plant = {})
+      : source(kinds, seed, how_b, how_a, experts, plant), inputs(reference::random_activations(C::max_rows, C::hidden, seed + 77, size)) {}
 
   /// The machine of a setup with everything allocated, for tests that launch by hand.
   struct live {

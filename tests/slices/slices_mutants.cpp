@@ -27,7 +27,7 @@ std::string words(caught c) {
 }
 
 const mutants& plain() {
-  static const mutants r({A, B, B});
+  static const mutants r({B, B});
   return r;
 }
 const mutants& bias_near_34() {
@@ -39,7 +39,7 @@ const mutants& bias_near_34() {
 /// 1 is that of rank 0 with the sign changed, and both are 2^24 times the others': only in rank order do they cancel
 /// before the small ones come.
 const mutants& cancelling() {
-  static const mutants r({B}, 8, {}, {}, 1, [](reference::layer_b& layer) {
+  static const mutants r({B}, 8, {}, {}, 1, {}, [](reference::layer_b& layer) {
     reference::expert& e = layer.edit(reference::layer_b::shared_id);
     constexpr int width = C::expert_width, blocks = width / 32;
     for (reference::matrix* m : {&e.gate, &e.up})
@@ -65,11 +65,14 @@ caught run(const mutants& r, mutation what, u64 seed) {
     wrong::reset(mutation::none, 0);
     expected[&r] = r.run({});
   }
-  setup s = with_rows({0, 3, 5});
+  setup s = with_rows({0, 3});
   s.seed = seed;
+  // A rank that lags is overtaken sooner.
+  if (what == mutation::one_buffer) s.faults = {{.kind = sim::fault_kind::slow_rank, .rank = int(seed % 4)}};
   typename mutants::live l(r, s);
   caught result = caught::no;
-  for (const std::vector<int>& rows : {std::vector<int>{0, 3, 5}, {6, -1, 1}}) {
+  for (std::vector<int> rows : {std::vector<int>{0, 3}, {-1, 1}}) {
+    if (what == mutation::bf16_bias) rows = mutants::all_rows();  // not every row is near enough to a tie
     l.set_rows(rows);
     wrong::reset(what, l.state(0).epoch);
     const outcome o = l.collect(l.run());
@@ -105,7 +108,7 @@ std::map<caught, int> over_seeds(const mutants& r, mutation what, int seeds) {
 }  // namespace
 
 TEST_CASE("without a mutation the mutant is right", "[mutants]") {
-  CHECK(over_seeds(plain(), mutation::none, 5)[caught::no] == 5);
+  CHECK(over_seeds(plain(), mutation::none, 4)[caught::no] == 4);
   CHECK(over_seeds(bias_near_34(), mutation::none, 2)[caught::no] == 2);
 }
 
@@ -137,17 +140,18 @@ TEST_CASE("caught: another lane's scales", "[mutants]") {
   CHECK(over_seeds(plain(), mutation::scale_lane, 2)[caught::bits] == 2);
 }
 TEST_CASE("caught: a bias rounded to bf16", "[mutants]") {
-  CHECK(over_seeds(bias_near_34(), mutation::bf16_bias, 2)[caught::bits] == 2);
+  CHECK(over_seeds(bias_near_34(), mutation::bf16_bias, 1)[caught::bits] == 1);
 }
 TEST_CASE("caught: a sum in the order of arrival", "[mutants]") {
   CHECK(over_seeds(cancelling(), mutation::none, 2)[caught::no] == 2);
-  CHECK(over_seeds(cancelling(), mutation::arrival_order, 4)[caught::bits] == 4);
+  CHECK(over_seeds(cancelling(), mutation::arrival_order, 3)[caught::bits] == 3);
 }
 TEST_CASE("caught: group-scope data read in another group", "[mutants]") {
   // The launch believes in one group where the machine has two.
   setup s = with_rows({0, 3});
   s.blocks = 4, s.groups = 1, s.machine_groups = 2;
-  const outcome o = plain().run(s);
+  const mutants r({A});
+  const outcome o = r.run(s);
   INFO(o.report.text);
   CHECK(o.report.kind == sim::error::group_scope);
 }

@@ -32,6 +32,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   static constexpr u32 ring_batch = 4;
 
   MONOLAYER_DEVICE static int opaque(int x) { return x; }
+  MONOLAYER_DEVICE static int park(int x) { return x; }
   MONOLAYER_DEVICE static const void* opaque(const void* p) { return p; }  // arguments lie in constant memory
   // --- identities
   MONOLAYER_DEVICE static int lane() { return static_cast<int>(threadIdx.x % 32); }
@@ -232,13 +233,13 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   };
 
   // --- the ring
-  /// A full and an empty mbarrier a slot.
-  MONOLAYER_HOST_DEVICE static constexpr u32 ring_control_bytes(u32 count) { return 16 * count; }
+  /// A full and an empty mbarrier a slot, and one word with the number of chunks started so far.
+  MONOLAYER_HOST_DEVICE static constexpr u32 ring_control_bytes(u32 count) { return 16 * count + 16; }
 
-  /// Phase p of a slot's mbarriers belongs to its p-th chunk. Parity tells a phase only from its neighbour. The producer
-  /// follows every phase. A consumer wave skips the chunks between two that it works on, at most `skip` at a time
-  /// between the block's barriers; when it waits for chunk n, chunk n - skip has been started, so all up to
-  /// n - skip - cap have landed. With count >= cap + skip (ring_skips) the phase before the awaited one is over.
+  /// Phase p of a slot's mbarriers belongs to its p-th chunk. Parity tells a phase only from its neighbour, which is
+  /// enough for the producer, who follows every phase. A consumer wave may skip chunks, even a whole round of the
+  /// ring, so before it looks at a parity it makes sure that the chunk has been started: then the phase before is over.
+  /// What has been started stands in one LDS word, which a wave reads only when it gets past what it knows.
   ///
   /// The producer issues `ring_batch` chunks at once, each by a lane of its own, since one lane alone needs
   /// about 0.19 us a chunk. The batch's first push waits for the credits and the cap of the whole batch, side
@@ -258,6 +259,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
         init_mbarrier(geometry.control + 8 * slot, 1);
         init_mbarrier(geometry.control + 8 * (geometry.count + slot), ring_credits);
       }
+      if (lane() == 0) lds_store4(geometry.control + 16 * geometry.count, 0);
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
       __syncwarp();
     }
@@ -290,6 +292,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
       __syncwarp();
       started_ += held_;
       held_ = 0;
+      if (lane() == 0) lds_flag_store(started_at(), started_);
     }
     MONOLAYER_DEVICE void drain() {
       // older chunks than the last `cap` have landed before those were started
@@ -305,6 +308,10 @@ struct sm90 : wave32_layout, sm90_weight_bits {
     // --- consumers. A wave asks for chunks in ascending order, so its place in the ring moves on by small steps.
     template <class Watch>
     MONOLAYER_DEVICE bool wait_full(u32 chunk, Watch& watch) {
+      while (chunk >= known_started_) {
+        known_started_ = lds_flag_load(started_at());
+        if (chunk >= known_started_ && __any_sync(all_lanes, watch.give_up())) return false;
+      }
       slot_ += chunk - chunk_;
       chunk_ = chunk;
       while (slot_ >= geometry_.count) {
@@ -339,6 +346,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
       return {chunk - round * geometry_.count, round};
     }
     MONOLAYER_DEVICE lds_address full_at(u32 slot) const { return geometry_.control + 8 * slot; }
+    MONOLAYER_DEVICE lds_address started_at() const { return geometry_.control + 16 * geometry_.count; }
     MONOLAYER_DEVICE lds_address empty_at(u32 slot) const {
       return geometry_.control + 8 * (geometry_.count + slot);
     }
@@ -382,6 +390,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
     ring_geometry geometry_;
     u32 reciprocal_;
     u32 batch_;
+    u32 known_started_ = 0;                 // consumers
     u32 chunk_ = 0, slot_ = 0, round_ = 0;  // consumers: where the chunk asked for last lies
     u32 started_ = 0;        // producer, and all that follows
     u32 held_ = 0;

@@ -95,7 +95,6 @@ concept target = requires(int lane, u32 word, u64 wide, float number, lds_addres
   { T::lds_bytes } -> std::convertible_to<u32>;        // LDS a block may use
   { T::in_flight_bytes } -> std::convertible_to<u32>;  // cap of weight bytes in flight a block
   { T::arrivals } -> std::convertible_to<arrival_kind>;
-  { T::ring_counts_rounds } -> std::convertible_to<bool>;  // false: a ring has cap + the most chunks a wave skips
   // --- layouts (constexpr; the packers use the same functions)
   { T::a_row(lane, 0) } -> std::same_as<int>;     // row 0..15 of A held as v[h]
   { T::k_group(lane) } -> std::same_as<int>;      // 0..3
@@ -105,6 +104,8 @@ concept target = requires(int lane, u32 word, u64 wide, float number, lds_addres
   // The same address of constant memory, about which the compiler may assume nothing that it knew before.
   { T::opaque(source) } -> std::same_as<const void*>;
   { T::opaque(lane) } -> std::same_as<int>;  // the same for a wave-uniform number
+  // A wave-uniform number, kept where the target has registers to spare. opaque() brings it back.
+  { T::park(lane) } -> std::same_as<int>;
   // --- identities
   { T::lane() } -> std::same_as<int>;
   { T::wave() } -> std::same_as<int>;   // consumers 0..consumer_waves-1, then the producer

@@ -14,7 +14,6 @@ struct wave64_layout {
   static constexpr int columns = 16;
   static constexpr int lane_rows = 1;
   static constexpr arrival_kind arrivals = arrival_kind::words;
-  static constexpr bool ring_counts_rounds = true;  // flags tell any two rounds of a ring slot apart
 
   // Powers of two by which operands are held and results multiplied: see target.hpp. Here the conversion instructions
   // give the weights' own values, scale included.
@@ -33,11 +32,10 @@ struct wave64_layout {
 /// so the first multiplies k = 8q..8q+3 and the second k = 8q+4..8q+7 of every k group q.
 struct wave32_layout {
   static constexpr int wave_size = 32;
-  static constexpr int consumer_waves = 8;
+  static constexpr int consumer_waves = 12;
   static constexpr int columns = 8;
   static constexpr int lane_rows = 2;
   static constexpr arrival_kind arrivals = arrival_kind::counter;
-  static constexpr bool ring_counts_rounds = false;  // only neighbouring ones: the ring must outlast a wave's skips
 
   // A code's bits, put where bf16 has its exponent and mantissa, are a (perhaps subnormal) bf16: the value times 2^-120
   // (e4m3) or 2^-126 (e2m1). That is all the conversion there is; activations are held times 2^64 so that no product

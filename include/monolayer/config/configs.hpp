@@ -27,6 +27,13 @@ struct glm5_slices {
   using expert_weights = mxfp4;
 };
 
+/// The same with as many rows as 64 KiB of LDS stage beside a ring of weight chunks (gfx942): more rows are several
+/// launches.
+template <int TP>
+struct gfx942_slices : glm5_slices<TP> {
+  static constexpr int max_rows = 2;
+};
+
 /// A small layer of the same shape, for tests and for trying things out.
 template <int TP>
 struct small_slices {

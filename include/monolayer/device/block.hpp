@@ -15,11 +15,25 @@ struct grid_place {
   int groups, group, members, index;  // this block is member `index` of the `members` blocks of its locality group
 
   template <class T>
-  MONOLAYER_DEVICE static grid_place of_this_block(int groups) {
-    const int block = T::opaque(T::block()), blocks = T::blocks();
+  MONOLAYER_DEVICE static grid_place find(int block, int blocks, int groups) {
     if (groups <= 1 || blocks % groups != 0) return {block, blocks, 1, 0, blocks, block};
     return {block, blocks, groups, block % groups, blocks / groups, block / groups};
   }
+};
+
+/// A wave-uniform number that is needed now and then.
+template <class T>
+class parked {
+ public:
+  MONOLAYER_DEVICE parked() : value_(T::park(0)) {}
+  MONOLAYER_DEVICE operator u32() const { return u32(T::opaque(value_)); }
+  MONOLAYER_DEVICE parked& operator=(u32 x) {
+    value_ = T::park(int(x));
+    return *this;
+  }
+
+ private:
+  int value_;
 };
 
 template <class T, class Program>
@@ -36,16 +50,20 @@ struct block {
   typename T::ring ring;
   const layer_entry* entry = nullptr;  // of the current layer
   u64 epoch = 0;
-  u32 layer = 0;       // index in the span
-  u32 stage = 0;       // index in the kind
-  u32 tile = 0;
+  parked<T> number, blocks;  // T::block() and T::blocks()
+  parked<T> layer;     // index in the span
+  parked<T> stage;     // index in the kind
+  parked<T> tile;
   u32 next_chunk = 0;  // number of the first chunk of the current tile
-  u32 syncs = 0;
-  u32 staged = 0;      // what the staged rows hold: 0 nothing, else layer * 16 + the input's number
-  u32 routed = 0;      // routing_epoch() of the routing in LDS
+  parked<T> syncs;
+  parked<T> staged;    // what the staged rows hold: 0 nothing, else layer * 16 + the input's number
+  parked<T> routed;    // routing_epoch() of the routing in LDS
   int live = 0;        // live rows; column j of the matrix unit is the j-th of them
 
-  MONOLAYER_DEVICE block(const launch_params& p, ring_geometry g) : params(&p), group(layout::group), ring(g) {}
+  MONOLAYER_DEVICE block(const launch_params& p, ring_geometry g) : params(&p), group(layout::group), ring(g) {
+    number = u32(T::block());
+    blocks = u32(T::blocks());
+  }
 
   MONOLAYER_DEVICE static int thread() { return T::wave() * T::wave_size + T::lane(); }
   /// Row of the launch that column j holds.
@@ -56,9 +74,9 @@ struct block {
   /// up names the first barrier at which the others shall follow it (see abort()).
   MONOLAYER_DEVICE bool sync() {
     group.sync();
-    ++syncs;
-    const u32 at = T::lds_flag_load(layout::abort_flag);
-    return at == 0 || at > syncs;
+    const u32 now = syncs + 1, at = T::lds_flag_load(layout::abort_flag);
+    syncs = now;
+    return at == 0 || at > now;
   }
   /// This wave gives up: the block leaves at the wave's next barrier. The wave itself goes on to that barrier.
   MONOLAYER_DEVICE void abort() { T::lds_flag_store(layout::abort_flag, syncs + 1); }

@@ -54,7 +54,7 @@ MONOLAYER_DEVICE ring_geometry ring_of_launch(const launch_params& p, int live) 
   u32 count = layout::ring_slots(p.lds_bytes, live);
   if (p.ring_limit >= layout::fewest_slots && p.ring_limit < count) count = p.ring_limit;
   u32 cap = T::in_flight_bytes / layout::slot_bytes;
-  if (cap > count - layout::skip) cap = count - layout::skip;
+  if (cap > count) cap = count;
   return {layout::ring_control, layout::rows + layout::row_bytes(live), layout::slot_bytes, count, cap < 1 ? 1 : cap};
 }
 
@@ -66,7 +66,7 @@ MONOLAYER_DEVICE int set_up(const launch_params& p) {
   const bool alive = T::lane() < p.rows && (T::load8(p.row_slots + T::lane()).v[1] >> 31) == 0;
   const u64 all = T::ballot(alive);
   if (T::wave() == 0) {
-    for (u32 at = 4 * u32(T::lane()); at < layout::live_rows; at += 4 * T::wave_size) T::lds_store4(at, 0);
+    for (u32 at = 4 * u32(T::lane()); at < layout::distinct_count; at += 4 * T::wave_size) T::lds_store4(at, 0);
     T::wave_sync();
     if (T::lane() == 0) {
       // A rank that has failed does nothing until it is reset; the whole block decides by this one load.
@@ -96,7 +96,7 @@ MONOLAYER_DEVICE bool check_in(Block& b, u32 base) {
   using T = typename Block::target;
   if (T::wave() == 0 && T::lane() == 0) {
     T::fetch_add(&b.params->state->check_in, 1);
-    wait_counter(b, &b.params->state->check_in, base + u32(T::blocks()), {failure::check_in, 0, 0, 0, 0});
+    wait_counter(b, &b.params->state->check_in, base + b.blocks, {failure::check_in, 0, 0, 0, 0});
   }
   return b.sync();
 }
@@ -108,14 +108,14 @@ MONOLAYER_DEVICE position consume(const launch_params& p, ring_geometry g, int l
   b.epoch = newest_epoch<T>(p);
   bool good = check_in(b, T::load4(&p.state->check_in_base));
   MONOLAYER_NO_UNROLL
-  for (int i = 0; good && i < layers_to_run(*b.params, b.live); ++i) {
+  for (u32 next = 0; good && int(next) < layers_to_run(*b.params, b.live); next = b.layer + 1) {
     b.params = reload<T>(b.params);
-    b.layer = u32(i);
-    b.entry = b.params->layers + i;
+    b.layer = next;
+    b.entry = b.params->layers + next;
     b.epoch = epoch_after(b.epoch, 1);
     good = consume_layer<Program>(b, T::load8(&b.entry->kind).v[0]);
   }
-  return {b.layer, b.stage, b.tile, b.epoch};
+  return {b.params, b.number, b.blocks, b.layer, b.stage, b.tile, b.epoch};
 }
 
 template <class T, class Program>
@@ -134,15 +134,16 @@ MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g, int live)
 
 /// The last block to leave moves the state on, unless the rank has failed.
 template <class T, class Program>
-MONOLAYER_DEVICE void leave(const launch_params& p, const position& at) {
+MONOLAYER_DEVICE void leave(const position& at) {
+  const launch_params& p = *at.params;
   if (T::lds_load4(lds_layout<T, Program>::abort_flag) != 0) {
-    record_failure<T, Program>(p, at);
+    record_failure<T, Program>(at);
     tell_peers<T, Program>(p);
   }
   const u64 newest = newest_epoch<T>(p);
   const u32 check_in_base = T::load4(&p.state->check_in_base), exit_base = T::load4(&p.state->exit_base);
   const u32 before = T::fetch_add(&p.state->exits, 1);
-  if (before + 1 != exit_base + u32(T::blocks())) return;
+  if (before + 1 != exit_base + at.blocks) return;
   if (T::poll4(&p.state->failed.word) != 0) {
     T::fetch_add(&p.state->failed_launches, 1);
     return;
@@ -153,8 +154,8 @@ MONOLAYER_DEVICE void leave(const launch_params& p, const position& at) {
   const u64 epoch = epoch_after(newest, u32(p.layer_count));
   T::store4(&p.state->epoch, u32(epoch));
   T::store4(reinterpret_cast<u8*>(&p.state->epoch) + 4, u32(epoch >> 32));
-  T::store4(&p.state->check_in_base, check_in_base + u32(T::blocks()));
-  T::store4(&p.state->exit_base, exit_base + u32(T::blocks()));
+  T::store4(&p.state->check_in_base, check_in_base + at.blocks);
+  T::store4(&p.state->exit_base, exit_base + at.blocks);
 }
 
 }  // namespace detail
@@ -168,19 +169,19 @@ MONOLAYER_DEVICE void run_block(const launch_params& p) {
   if (T::wave() == T::consumer_waves) T::ring::init(g);
   T::block_barrier();
   const auto failed_before = [] { return T::lds_flag_load(layout::refused) != 0; };
-  position at{};
+  position at{&p, u32(T::block()), u32(T::blocks()), 0, 0, 0, 0};
   if (!failed_before()) {
-    if (T::wave() == T::consumer_waves)
-      detail::produce<T, Program>(p, g, live);
-    else
+    // Two ifs and this order: an else would keep what the producer needs in registers throughout the consumers' code.
+    if (T::wave() == T::consumer_waves) detail::produce<T, Program>(p, g, live);
+    if (T::wave() != T::consumer_waves)
       at = detail::consume<T, Program>(p, g, live);
   }
   T::block_barrier();
   if (T::wave() == 0 && T::lane() == 0) {
     if (failed_before()) {
-      if (T::block() == 0) T::fetch_add(&p.state->failed_launches, 1);
+      if (at.block == 0) T::fetch_add(&at.params->state->failed_launches, 1);
     } else {
-      detail::leave<T, Program>(*detail::reload<T>(&p), at);
+      detail::leave<T, Program>(at);
     }
   }
 }

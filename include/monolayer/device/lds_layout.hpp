@@ -27,9 +27,10 @@ struct lds_layout {
   static constexpr u32 clocks = group + 48;
   static constexpr u32 failures = clocks + 16 * max_slots;           // awaited [consumer_waves + 1], 32 bytes each
   static constexpr u32 live_rows = failures + 32 * (T::consumer_waves + 1);  // u32 [8]: row of each live column
+  static constexpr u32 zeros = u32(align_up(live_rows + 32, 64));  // 5 * 64 bytes: the unit of a column without a row
   // routing of the current layer
   static constexpr int pairs = Program::info.max_rows * Program::info.top_k;
-  static constexpr u32 distinct_count = live_rows + 32;
+  static constexpr u32 distinct_count = zeros + 5 * 64;
   static constexpr u32 distinct = distinct_count + 16;         // u32 [pairs]: expert ids, ascending
   static constexpr u32 places = distinct + 4 * pairs;          // u32 [pairs][2]: place of each column, 0xff = not chosen
   static constexpr u32 route_weights = places + 8 * pairs;     // f32 [8][top_k]
@@ -50,10 +51,7 @@ struct lds_layout {
   static constexpr u32 rows = u32(align_up(ring_control + T::ring_control_bytes(max_ring_slots), 1024));
 
   static constexpr u32 slot_bytes = u32(align_up(Program::largest_chunk, 128));
-  /// Chunks from one that a wave works on to its next, at most; the ring needs as many slots beside those in flight
-  /// where its flags do not count rounds.
-  static constexpr u32 skip = T::ring_counts_rounds ? 1 : u32(T::consumer_waves) / Program::fewest_units_per_chunk;
-  static constexpr u32 fewest_slots = 1 + skip;
+  static constexpr u32 fewest_slots = 2;
 
   /// Bytes that the staged rows take with `live` live rows.
   MONOLAYER_HOST_DEVICE static constexpr u32 row_bytes(int live) {

@@ -44,21 +44,26 @@ struct mailbox_view {
     watch<T> w{Block::layout::abort_flag, b.params->state, b.params->peer_deadline_ns};
     u32x4 v[ranks][2];
     for (;;) {
-      u32 missing = 0, seen = 0;
       MONOLAYER_UNROLL
       for (int source = 0; source < ranks; ++source)
         MONOLAYER_UNROLL
         for (int half = 0; half < 2; ++half)
           v[source][half] = T::tagged_load2(mailbox + word_offset(source, row, column) + 16 * half);
+      u32 differ = 0;
       MONOLAYER_UNROLL
       for (int source = 0; source < ranks; ++source)
         MONOLAYER_UNROLL
-        for (int i = 0; i < 4; ++i)
-          if (v[source][i / 2].v[2 * (i % 2) + 1] != b.tag())
-            missing = u32(source) + 1, seen = v[source][i / 2].v[2 * (i % 2) + 1];
-      if (missing == 0) break;
+        for (int i = 0; i < 4; ++i) differ |= v[source][i / 2].v[2 * (i % 2) + 1] ^ b.tag();
+      if (differ == 0) break;
       if (w.give_up()) {
-        fail(b, w, {failure::peer_wait, u32(Slot), missing - 1, b.tag(), seen});
+        u32 missing = 0, seen = b.tag();  // which word: asked again, one after the other
+        MONOLAYER_NO_UNROLL
+        for (int i = 0; i < 2 * ranks; ++i) {
+          const u32x4 again = T::tagged_load2(mailbox + word_offset(i / 2, row, column) + 16 * (i % 2));
+          if (again.v[1] == b.tag() && again.v[3] == b.tag()) continue;
+          missing = u32(i / 2), seen = again.v[1] == b.tag() ? again.v[3] : again.v[1];
+        }
+        fail(b, w, {failure::peer_wait, u32(Slot), missing, b.tag(), seen});
         break;
       }
     }

@@ -1,6 +1,6 @@
 // The matrix loop of a tile: weights from the ring, rows from LDS, sums in registers.
 //
-// A tile's units are numbered through; wave w takes units w, w + W, ... in ascending order, so which wave adds what in
+// A tile's units are dealt to the waves in turn, and a wave adds its units in ascending order, so which wave adds what in
 // which order is fixed by the configuration. Different waves work on different chunks at the same time and meet only
 // in combine(), which adds the waves' partial sums in wave order.
 #pragma once
@@ -9,29 +9,29 @@
 
 namespace monolayer {
 
-/// Where a lane finds the rows: the staged row of its column, or nothing when the column has no live row.
+/// Where a lane finds the rows of a tile: at + unit * stride is the first k that its k group holds. A column without a
+/// row finds zeros, again and again: stride 0.
 struct staged_column {
-  lds_address at;  // first k of the unit that this lane's k group holds
-  bool filled;
+  lds_address at;
+  u32 stride;
 };
 
 /// sum += weights(unit) * rows(unit): 16 features x 128 k x columns. `codes` is the unit's codes in LDS; `scales` its
 /// scales (mxfp4, fp8_block) or the chunk's (fp8_channel).
 template <class T, class F>
-MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_address scales, staged_column rows) {
+MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_address scales, lds_address rows) {
   constexpr int pieces = steps_per_unit * T::lane_rows;
   constexpr int loads = pieces * F::piece_bytes / 16;
   constexpr int words = F::piece_bytes / 4;  // of a piece
   u32x4 code[loads];
   MONOLAYER_UNROLL
   for (int i = 0; i < loads; ++i) code[i] = T::lds_load16(codes + u32(i) * 16u * T::wave_size + u32(T::lane()) * 16u);
-  fragment_b b[steps_per_unit] = {};
-  if (rows.filled)
-    MONOLAYER_UNROLL
-    for (int s = 0; s < steps_per_unit; ++s) {
-      const u32x4 v = T::lds_load16(rows.at + u32(s) * step_k * 2);
-      for (int i = 0; i < 4; ++i) b[s].v[i] = v.v[i];
-    }
+  fragment_b b[steps_per_unit];
+  MONOLAYER_UNROLL
+  for (int s = 0; s < steps_per_unit; ++s) {
+    const u32x4 v = T::lds_load16(rows + u32(s) * step_k * 2);
+    for (int i = 0; i < 4; ++i) b[s].v[i] = v.v[i];
+  }
   u32 scale_bytes[T::lane_rows] = {};
   if constexpr (is_mxfp4<F>)
     for (int h = 0; h < T::lane_rows; ++h)
@@ -80,30 +80,43 @@ MONOLAYER_HOST_DEVICE constexpr float result_factor() {
   return bits_to_float(u32(127 + shift) << 23);
 }
 
-/// Adds this wave's share of units [begin, end) of the tile to `sum`; `column(unit)` gives the lane's rows.
-template <class Tile, class Block, class Column>
-MONOLAYER_DEVICE void multiply_units(Block& b, fragment_d& sum, u32 begin, u32 end, Column column) {
+/// Adds this wave's share of a run of `Tile::units` units to `sum`. The run's first chunk is `chunk`; its units are dealt
+/// to the waves in turn, the first to wave `turn` % waves. What `turn` says must not depend on other rows: which wave
+/// adds a product decides the order of the sum.
+template <class Tile, class Block>
+MONOLAYER_DEVICE void multiply_run(Block& b, fragment_d& sum, u32 chunk, u32 turn, staged_column rows) {
   using T = typename Block::target;
   using F = typename Tile::format;
   constexpr u32 upc = u32(Tile::units_per_chunk), waves = u32(T::consumer_waves);
-  static_assert(waves % upc == 0 && (waves & (waves - 1)) == 0);
-  u32 u = begin + ((u32(T::wave()) - begin) & (waves - 1));
+  static_assert(waves % upc == 0);
+  u32 u = (u32(T::wave()) + waves - turn % waves) % waves;
   // A wave's units lie at the same place of their chunks, every (waves / upc)-th chunk.
   const u32 in_chunk = u % upc;
   const u32 codes = in_chunk * Tile::unit_bytes;
   const u32 scales = Tile::scales_at + (F::chunk_scale_bytes != 0 ? 0u : in_chunk * u32(F::scale_bytes));
-  u32 chunk = b.next_chunk + u / upc;
+  chunk += u / upc;
+  lds_address at = rows.at + u * rows.stride;
   MONOLAYER_NO_UNROLL
-  for (; u < end; u += waves, chunk += waves / upc) {
+  for (; u < u32(Tile::units); u += waves, chunk += waves / upc, at += waves * rows.stride) {
     auto w = b.wait_for_block();
     if (!b.ring.wait_full(chunk, w)) {
       fail(b, w, {failure::stream_wait, 0, 0, chunk, 0});
       return;
     }
-    const lds_address at = b.ring.slot(chunk);
-    multiply_unit<T, F>(sum, at + codes, at + scales, column(u));
+    const lds_address weights = b.ring.slot(chunk);
+    multiply_unit<T, F>(sum, weights + codes, weights + scales, at);
     b.ring.release(chunk, ring_credits / upc);
   }
+}
+
+/// The staged row of this lane's column, rows of `bytes` bytes; zeros when there is none.
+template <class Block>
+MONOLAYER_DEVICE staged_column own_column(const Block& b, u32 bytes) {
+  using T = typename Block::target;
+  const int column = T::b_column(T::lane());
+  const u32 k_offset = u32(T::k_group(T::lane())) * 16u;
+  if (column < b.live) return {Block::staged_row(column, bytes) + k_offset, unit_k * 2};
+  return {Block::layout::zeros + k_offset, 0};
 }
 
 /// Adds the waves' sums in wave order and hands each thread the f32 results of one (feature, column):
@@ -148,18 +161,11 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
 /// The product of one tile of a projection with the staged rows of `Tile::padded_k` bf16 each.
 template <class Tile, class Block, class Done>
 MONOLAYER_DEVICE bool project(Block& b, Done done) {
-  using T = typename Block::target;
   fragment_d sums[Tile::subtiles] = {};
-  const int column = T::b_column(T::lane());
-  const bool filled = column < b.live;
-  const lds_address row = Block::staged_row(filled ? column : 0, Tile::padded_k * 2) + u32(T::k_group(T::lane())) * 16u;
+  const staged_column rows = own_column(b, Tile::padded_k * 2);
   MONOLAYER_UNROLL
-  for (int sub = 0; sub < Tile::subtiles; ++sub) {
-    const u32 begin = u32(sub) * Tile::units;
-    multiply_units<Tile>(b, sums[sub], begin, begin + Tile::units, [&](u32 u) {
-      return staged_column{row + (u - begin) * unit_k * 2, filled};
-    });
-  }
+  for (int sub = 0; sub < Tile::subtiles; ++sub)
+    multiply_run<Tile>(b, sums[sub], b.next_chunk + u32(sub * Tile::chunks), u32(sub) * Tile::units, rows);
   b.next_chunk += u32(Tile::chunks) * Tile::subtiles;
   return combine<Tile>(b, sums, done);
 }

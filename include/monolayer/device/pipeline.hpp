@@ -143,21 +143,21 @@ MONOLAYER_DEVICE stage_range stages_of_kind(int kind, int first = 0) {
 
 /// What decides which tiles of a stage a block owns.
 struct tile_plan {
-  int tiles = 0, parts = 1, owners_from = 0;
+  int tiles = 0, parts = 1, per_part = 0, owners_from = 0;
   bool by_group = false;
 
   template <class Stage>
   MONOLAYER_HOST_DEVICE static constexpr tile_plan of() {
-    return {Stage::table.tiles, Stage::parts, Stage::owners_from, Stage::table.by_group};
+    constexpr int tiles = Stage::table.tiles, parts = Stage::parts;
+    return {tiles, parts, tiles / parts, Stage::owners_from, Stage::table.by_group};
   }
-  MONOLAYER_DEVICE int per_part() const { return tiles / parts; }
 };
 
 /// For a routed stage the count is the most that the routing can give.
 MONOLAYER_DEVICE own_tiles own(const grid_place& g, const tile_plan& s) {
   if (!s.by_group) return {first_ordinal(g.block, g.blocks, s.owners_from), g.blocks, s.tiles, 1, 0};
   const int own_parts = g.group < s.parts ? (s.parts - g.group + g.groups - 1) / g.groups : 0;
-  return {first_ordinal(g.index, g.members, s.owners_from), g.members, own_parts * s.per_part(), g.groups, g.group};
+  return {first_ordinal(g.index, g.members, s.owners_from), g.members, own_parts * s.per_part, g.groups, g.group};
 }
 
 // ---------------------------------------------------------------------------------------------- consumer waves
@@ -274,7 +274,6 @@ MONOLAYER_DEVICE bool consume_stage(Block& b, int number) {
   using routing = routing_table<Block>;
   b.params = reload<T>(b.params);
   number = T::opaque(number);
-  const auto place = grid_place::of_this_block<T>(b.params->groups);
   b.tile = 0;
   T::trace(b.layer, b.stage, 0);
   tile_plan plan;
@@ -285,13 +284,12 @@ MONOLAYER_DEVICE bool consume_stage(Block& b, int number) {
     plan = tile_plan::of<Stage>();
     find_tiles = Stage::table.routed;
   });
-  own_tiles mine = own(place, plan);
+  own_tiles mine = own(grid_place::find<T>(int(b.number), int(b.blocks), b.params->groups), plan);
   MONOLAYER_NO_UNROLL
   for (int ordinal = mine.first; find_tiles || ordinal < mine.count; ordinal += mine.step) {
-    const int tile = mine.tile<T>(ordinal, plan.per_part());
+    const int tile = mine.tile<T>(ordinal, plan.per_part);
     // What follows from these is found again for each tile; the compiler would hold it all in registers.
     number = T::opaque(number);
-    b.layer = u32(T::opaque(int(b.layer)));
     b.live = T::opaque(b.live);
     b.tile = u32(tile);
     T::trace(b.layer, b.stage, u32(tile));
@@ -321,7 +319,7 @@ MONOLAYER_DEVICE bool consume_stage(Block& b, int number) {
     constexpr stage_info s = Stage::table;
     if constexpr (s.routed && s.writes >= 0) {
       constexpr slot_arrivals to = slot_arrivals::template of<P, typename Block::memory, s.writes>();
-      if (first_ordinal(place.block, place.blocks, Stage::owners_from) == 0 && T::wave() == 0)
+      if (mine.first == 0 && T::wave() == 0)
         Stage::code::units_without_tile(b, [&](int unit, int count) { arrive(b, to, 0, unit, count); });
     }
   });
@@ -329,11 +327,13 @@ MONOLAYER_DEVICE bool consume_stage(Block& b, int number) {
 }
 
 template <class P, class Block>
-MONOLAYER_DEVICE bool consume_layer(Block& b, u32 kind) {
+MONOLAYER_DEVICE bool consume_layer(Block& b, u32 kind_number) {
   using T = typename Block::target;
-  auto stages = [&] { return stages_of_kind<P>(T::opaque(int(kind))); };
+  parked<T> kind;
+  kind = kind_number;
+  auto stages = [&] { return stages_of_kind<P>(int(kind)); };
   MONOLAYER_NO_UNROLL
-  for (b.stage = 0; int(b.stage) < stages().count; ++b.stage)
+  for (b.stage = 0; int(b.stage) < stages().count; b.stage = b.stage + 1)
     if (!consume_stage<P>(b, stages().first + int(b.stage))) return false;
   // The slots that this kind writes have one more use behind them.
   if (!b.sync()) return false;
@@ -373,11 +373,11 @@ MONOLAYER_DEVICE bool produce_layer(Producer& p, u32 kind) {
         chunks = Stage::code::run_chunks;
       }
     });
-    own_tiles mine = own(grid_place::of_this_block<T>(p.params->groups), plan);
+    own_tiles mine = own(grid_place::find<T>(T::opaque(T::block()), T::blocks(), p.params->groups), plan);
     if (routed) mine.count = tiles;
     MONOLAYER_NO_UNROLL
     for (int ordinal = mine.first; ordinal < mine.count; ordinal += mine.step) {
-      const int tile = mine.tile<T>(ordinal, plan.per_part());
+      const int tile = mine.tile<T>(ordinal, plan.per_part);
       int runs = 1;
       MONOLAYER_NO_UNROLL
       for (int i = 0; i < runs; ++i) {

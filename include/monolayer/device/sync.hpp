@@ -12,8 +12,10 @@ struct awaited {
   u32 slot, part, expected, seen;
 };
 
-/// Where the block was when it gave up; its consumer waves agree on it.
+/// What a block knows as it leaves, and where it was, should it have given up. Its consumer waves agree on it.
 struct position {
+  const launch_params* params;
+  u32 block, blocks;
   u32 layer, stage, tile;
   u64 epoch;
 };
@@ -21,7 +23,8 @@ struct position {
 /// Copies the first wait of this block that ran into its deadline to the rank's failure record, unless another block
 /// has claimed that. One lane, as the block leaves.
 template <class T, class Program>
-MONOLAYER_DEVICE void record_failure(const launch_params& p, const position& at) {
+MONOLAYER_DEVICE void record_failure(const position& at) {
+  const launch_params& p = *at.params;
   MONOLAYER_NO_UNROLL
   for (int wave = 0; wave <= T::consumer_waves; ++wave) {
     const u32x4 w = T::lds_load16(lds_layout<T, Program>::failures + 32u * u32(wave));
@@ -29,7 +32,7 @@ MONOLAYER_DEVICE void record_failure(const launch_params& p, const position& at)
     failure_record& r = p.state->failed;
     if (T::compare_exchange(&r.claimed, 0, 1) != 0) return;
     T::arrive_system(&r.rank, u32(p.rank));
-    T::arrive_system(&r.block, u32(T::block()));
+    T::arrive_system(&r.block, at.block);
     T::arrive_system(&r.layer, at.layer);
     T::arrive_system(&r.stage, at.stage);
     T::arrive_system(&r.tile, at.tile);

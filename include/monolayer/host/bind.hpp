@@ -67,14 +67,15 @@ result<launch_params> bind(const rank_memory& m, const span_arguments& a) {
   using plan = monolayer::plan<T, P>;
   using detail::check_buffer, detail::check_range;
   const u64 hidden_bytes = u64(P::info.slots[P::hidden].columns) * 2;
+  const u64 layer_bytes = a.kinds.size() * sizeof(layer_entry);
   for (const status& s :
        {check_range("rank", a.rank, 0, plan::ranks - 1), check_range("rows", a.rows, 1, plan::max_rows),
         check_range("blocks", a.blocks, 1, plan::max_blocks), check_range("groups", a.groups, 1, a.blocks),
         check_range("layers", static_cast<long long>(a.kinds.size()), 1, 4096),
         check_range("local_deadline_ns", static_cast<long long>(a.local_deadline_ns), 1'000, 3'600'000'000'000),
         check_range("peer_deadline_ns", static_cast<long long>(a.peer_deadline_ns), 1'000, 3'600'000'000'000),
-        check_buffer("layers", a.layers, a.kinds.size(), a.kinds.size(), 8),
-        check_buffer("row_slots", a.row_slots, u64(a.rows), u64(a.rows), 8),
+        check_buffer("layers", a.layers, layer_bytes, layer_bytes, 8),
+        check_buffer("row_slots", a.row_slots, u64(a.rows) * 8, u64(a.rows) * 8, 8),
         check_buffer("input", a.input, hidden_bytes, hidden_bytes, 16),
         check_buffer("slots", m.slots, m.slots_bytes, plan::slots_bytes, 256),
         check_buffer("arrivals", m.arrivals, m.arrivals_bytes, plan::arrivals_bytes, 128)})
@@ -107,7 +108,7 @@ result<launch_params> bind(const rank_memory& m, const span_arguments& a) {
       return s;
     for (int other = 0; other < r; ++other)
       if (m.mailbox[other] == m.mailbox[r] || m.state[other] == m.state[r])
-        return error(error_code::bad_pointer, "mailbox" + of, "the memory of rank " + std::to_string(other),
+        return error(error_code::bad_pointer, (m.mailbox[other] == m.mailbox[r] ? "mailbox" : "state") + of, "the memory of rank " + std::to_string(other),
                      "memory of its own for each rank");
     p.mailbox[r] = static_cast<u8*>(m.mailbox[r]);
     p.peer_state[r] = static_cast<device_state*>(m.state[r]);

@@ -67,10 +67,13 @@ template <class F>
 status check_matrix(const checkpoint_matrix& m, long features, long k, const std::string& name) {
   auto number = [](long n) { return std::to_string(n); };
   if (m.data == nullptr) return error(error_code::bad_pointer, name + ".data", "null", "the matrix");
-  if (m.first_row < 0 || m.first_row + features > m.rows)
+  if (m.first_row < 0 || m.first_column < 0)
+    return error(error_code::bad_shape, name + " window",
+                 "first row " + number(m.first_row) + ", first column " + number(m.first_column), "0 or more");
+  if (m.first_row + features > m.rows)
     return error(error_code::bad_shape, name + ".rows", number(m.rows),
                  "at least " + number(m.first_row + features));
-  if (m.first_column < 0 || m.first_column + k > m.columns)
+  if (m.first_column + k > m.columns)
     return error(error_code::bad_shape, name + ".columns", number(m.columns),
                  "at least " + number(m.first_column + k));
   if (has_sum_scale<F> && m.scales == nullptr)

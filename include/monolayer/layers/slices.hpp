@@ -26,7 +26,8 @@ struct slices {
   using normed_a = inputs::normed_stream<1, hidden, C::hidden, hidden_k::padded_k, input_norm, C::input_eps>;
   using normed_qa = inputs::normed_slot<2, qa, C::q_lora, weight_tile<bf16_weights, C::q_lora>::padded_k, q_a_norm,
                                         C::q_a_eps>;
-  using normed_b = inputs::normed_stream<3, hidden, C::hidden, hidden_k::padded_k, post_norm, C::post_eps>;
+  // A layer is of one kind, so both kinds may call it input 1: where the norms agree it is one type, compiled once.
+  using normed_b = inputs::normed_stream<1, hidden, C::hidden, hidden_k::padded_k, post_norm, C::post_eps>;
   using routes = inputs::routing<logits, router_bias>;
   using activations =
       inputs::expert_activations<4, act, act_shared, width, weight_tile<bf16_weights, width>::padded_k>;
@@ -106,11 +107,6 @@ struct slices {
       largest(largest(largest(q_a_stage::weights::chunk_bytes, q_b_stage::weights::chunk_bytes),
                       largest(router_stage::weights::chunk_bytes, shared_stage::weights::chunk_bytes)),
               down_stage::weights::chunk_bytes);
-  static constexpr int smallest(int a, int b) { return a < b ? a : b; }
-  static constexpr int fewest_units_per_chunk =
-      smallest(smallest(smallest(q_a_stage::weights::units_per_chunk, q_b_stage::weights::units_per_chunk),
-                        smallest(router_stage::weights::units_per_chunk, shared_stage::weights::units_per_chunk)),
-               down_stage::weights::units_per_chunk);
   static constexpr u32 staged_bytes_per_row =
       largest(largest(hidden_k::padded_k, weight_tile<bf16_weights, C::q_lora>::padded_k),
               (C::top_k + 1) * down_stage::weights::padded_k) * 2 + staged_row_pad;

@@ -133,21 +133,22 @@ struct experts_down {
     using routing = routing_table<Block>;
     constexpr int top_k = Block::info.top_k;
     const auto out = mailbox_view<Block, Slot>::current(b);
+    constexpr u32 expert_row = weights::padded_k * 2;
+    const staged_column rows = own_column(b, (top_k + 1) * expert_row);
     const int column = T::b_column(T::lane());
-    const bool live = column < b.live;
-    const lds_address row = Block::staged_row(live ? column : 0, (top_k + 1) * weights::padded_k * 2) +
-                            u32(T::k_group(T::lane())) * 16u;
     fragment_d sums[1] = {};
-    const int count = runs<routing>(tile);
+    // Which wave takes an expert's units follows from the expert's number, not from its place among this batch's.
+    multiply_run<weights>(b, sums[0], b.next_chunk, 0, {rows.at + (rows.stride != 0 ? top_k * expert_row : 0), rows.stride});
+    const int distinct = routing::distinct_experts();
     MONOLAYER_NO_UNROLL
-    for (int i = 0; i < count; ++i) {
-      const int place = !live ? -1 : i == 0 ? top_k : routing::place(i - 1, column);
-      const lds_address at = row + u32(place < 0 ? 0 : place) * weights::padded_k * 2;
-      const u32 begin = u32(i) * weights::units;
-      multiply_units<weights>(b, sums[0], begin, begin + weights::units, [&](u32 u) {
-        return staged_column{at + (u - begin) * unit_k * 2, place >= 0};
-      });
+    for (int d = 0; d < distinct; ++d) {
+      const int place = rows.stride != 0 ? routing::place(d, column) : -1;
+      const staged_column chosen = place < 0 ? staged_column{Block::layout::zeros + u32(T::k_group(T::lane())) * 16u, 0}
+                                             : staged_column{rows.at + u32(place) * expert_row, rows.stride};
+      multiply_run<weights>(b, sums[0], b.next_chunk + u32((d + 1) * run_chunks),
+                            u32(routing::expert(d) + 1) * weights::units, chosen);
     }
+    const int count = 1 + distinct;
     b.next_chunk += u32(count * run_chunks);
     const int first = tile * tile_features;
     if (mailbox_view<Block, Slot>::pushes_dead_rows(b)) push_dead_rows(b, out, first);

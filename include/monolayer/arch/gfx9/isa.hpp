@@ -60,6 +60,11 @@ MONOLAYER_DEVICE int opaque(int x) {
   asm volatile("" : "+s"(x));
   return x;
 }
+/// The number in a vector register: a wave has 512 of those and only 102 scalar ones.
+MONOLAYER_DEVICE int park(int x) {
+  asm volatile("" : "+v"(x));
+  return x;
+}
 MONOLAYER_DEVICE const void* opaque(const void* p) {
   auto hidden = (__attribute__((address_space(4))) const void*)uniform(reinterpret_cast<u64>(p));
   asm volatile("" : "+s"(hidden));
@@ -110,7 +115,9 @@ MONOLAYER_DEVICE void flag_add(lds_address at, u32 value) {
 template <int Aux>
 MONOLAYER_DEVICE u32x4 buffer_load16(const void* p) {
   const u64 address = reinterpret_cast<u64>(p);
-  const u64 base = uniform(address) - 0x80000000u;
+  u64 base = uniform(address);
+  asm volatile("" : "+s"(base));  // descriptors are made one after the other: each takes four scalar registers
+  base -= 0x80000000u;
   const auto descriptor =
       __builtin_amdgcn_make_buffer_rsrc(reinterpret_cast<void*>(base), 0, 0xffffffffu, 0x27000);
   return __builtin_bit_cast(
@@ -260,6 +267,7 @@ MONOLAYER_DEVICE u64 real_time() { return __builtin_amdgcn_s_memrealtime(); }  /
 
 MONOLAYER_DEVICE u32 uniform(u32 x) { return x; }
 MONOLAYER_DEVICE u64 uniform(u64 x) { return x; }
+MONOLAYER_DEVICE int park(int x) { return x; }
 MONOLAYER_DEVICE const void* opaque(const void* p) { return p; }
 MONOLAYER_DEVICE int opaque(int x) { return x; }
 MONOLAYER_DEVICE u32 thread() { return 0; }

@@ -15,14 +15,15 @@ class consumer_group {
   static constexpr u32 lds_bytes = 4;
   MONOLAYER_DEVICE explicit consumer_group(lds_address at) : at_(at) {}
   MONOLAYER_DEVICE void sync() {
-    expected_ += Waves;
+    const int expected = isa::opaque(expected_) + int(Waves);
     if (isa::thread() % 64 == 0) isa::flag_add(at_, 1);
-    while (int(isa::uniform(isa::flag_read(at_)) - expected_) < 0) isa::yield();
+    while (int(isa::uniform(isa::flag_read(at_))) - expected < 0) isa::yield();
+    expected_ = isa::park(expected);
   }
 
  private:
   lds_address at_;
-  u32 expected_ = 0;
+  int expected_ = 0;
 };
 
 template <u32 LoadToLdsBytes>
@@ -35,6 +36,7 @@ struct common : wave64_layout {
 
   MONOLAYER_DEVICE static const void* opaque(const void* p) { return isa::opaque(p); }
   MONOLAYER_DEVICE static int opaque(int x) { return isa::opaque(x); }
+  MONOLAYER_DEVICE static int park(int x) { return isa::park(x); }
 
   // --- identities
   MONOLAYER_DEVICE static int lane() { return int(isa::thread() % 64); }

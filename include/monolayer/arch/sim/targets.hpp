@@ -62,6 +62,7 @@ struct simulated : Layout {
 
   static const void* opaque(const void* p) { return p; }
   static int opaque(int x) { return x; }
+  static int park(int x) { return x; }
   static int lane() { return current.lane; }
   static int wave() { return current.of->index; }
   static int block() { return current.of->block->index; }
