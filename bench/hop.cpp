@@ -365,7 +365,8 @@ void measure(hipStream_t stream, int blocks, chain_times& times, const char* nam
     const std::size_t count = std::size_t(q.rows) * Columns;
     const std::vector<u16> start = random_bf16(count, 3 + u64(i), S == staging::norm ? 3.0 : 1.0);
     constexpr bool tagged = S == staging::tagged;
-    u8* last = p.slots + memory::payload_offset(links - 1);
+    constexpr u64 last_at = memory::payload_offset(links - 1);
+    u8* last = p.slots + last_at;
     std::vector<u32> words(count / 2 * (tagged ? 2 : 1));
     for (std::size_t w = 0; w < count / 2; ++w) std::memcpy(&words[tagged ? 2 * w : w], &start[2 * w], 4);
     CHECK(hipMemcpy(last, words.data(), words.size() * 4, hipMemcpyHostToDevice));
@@ -425,6 +426,8 @@ template <int Columns, int Ranks>
 void measure_exchange(double (&us)[3][6]) {
   using program = exchange<Columns, Ranks>;
   using memory = slot_layout<program, T::arrivals>;
+  constexpr u64 scratch_at = memory::payload_offset(program::scratch), hidden_at = memory::payload_offset(program::hidden);
+  constexpr u64 hidden_bytes = memory::buffer_bytes(program::hidden);
   constexpr int blocks = Ranks == 1 ? 128 : 128 / Ranks;  // divides the tiles: a tile has one owner in all stages
   check(prepare_device<T, program>().why());
   launch_params p[Ranks];
@@ -479,7 +482,7 @@ void measure_exchange(double (&us)[3][6]) {
         start[c] = from_float<bf16>(float(v)).bits;
         mean[c] += double(v) / Ranks;
       }
-      CHECK(hipMemcpy(p[r].slots + memory::payload_offset(program::scratch), start.data(), count * 2, hipMemcpyHostToDevice));
+      CHECK(hipMemcpy(p[r].slots + scratch_at, start.data(), count * 2, hipMemcpyHostToDevice));
       CHECK(hipMemcpy(const_cast<void*>(p[r].input), start.data(), count * 2, hipMemcpyHostToDevice));
     }
     for (int kind = 0; kind < 3; ++kind) {
@@ -488,10 +491,10 @@ void measure_exchange(double (&us)[3][6]) {
       if (!all_healthy(name)) return;
       int wrong = 0;
       for (int r = 0; r < Ranks && kind < 2; ++r) {
-        const u8* at = p[r].slots + memory::payload_offset(kind == 0 ? program::scratch : program::hidden);
+        const u8* at = p[r].slots + (kind == 0 ? scratch_at : hidden_at);
         if (kind == 1) {  // the buffer of the newest use
           const u32 uses = fetch(p[r].state, 1)[0].uses[program::hidden];
-          at += u64((uses - 1) % 2) * memory::buffer_bytes(program::hidden);
+          at += u64((uses - 1) % 2) * hidden_bytes;
         }
         const std::vector<u16> out = fetch(reinterpret_cast<const u16*>(at), count);
         for (std::size_t c = 0; c < count; ++c) wrong += bf16_value(out[c]) != mean[c];

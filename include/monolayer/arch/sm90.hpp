@@ -28,9 +28,6 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   static constexpr u32 lds_bytes = 227 * 1024;
   static constexpr u32 in_flight_bytes = 64 * 1024;
   static constexpr int mxfp4_largest_scale = 252;
-  /// Chunks that the producer issues at once, one a lane.
-  static constexpr u32 ring_batch = 4;
-
   MONOLAYER_DEVICE static int opaque(int x) { return x; }
   MONOLAYER_DEVICE static int park(int x) { return x; }
   MONOLAYER_DEVICE static const void* opaque(const void* p) { return p; }  // arguments lie in constant memory
@@ -240,18 +237,11 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   /// enough for the producer, who follows every phase. A consumer wave may skip chunks, even a whole round of the
   /// ring, so before it looks at a parity it makes sure that the chunk has been started: then the phase before is over.
   /// What has been started stands in one LDS word, which a wave reads only when it gets past what it knows.
-  ///
-  /// The producer issues `ring_batch` chunks at once, each by a lane of its own, since one lane alone needs
-  /// about 0.19 us a chunk. The batch's first push waits for the credits and the cap of the whole batch, side
-  /// by side; the others only note their chunk. So flush() never waits. Batches neither reach into one
-  /// another's slots nor exceed the cap, and a chunk's release never depends on a later chunk: waiting early
-  /// cannot deadlock.
   class ring {
    public:
     MONOLAYER_DEVICE explicit ring(const ring_geometry& geometry)
         : geometry_(geometry),
-          reciprocal_(0xFFFFFFFFu / geometry.count + 1),
-          batch_(ring_batch < geometry.cap ? ring_batch : geometry.cap) {}
+          reciprocal_(0xFFFFFFFFu / geometry.count + 1) {}
 
     /// By one wave; a block_barrier() must follow.
     MONOLAYER_DEVICE static void init(const ring_geometry& geometry) {
@@ -265,35 +255,43 @@ struct sm90 : wave32_layout, sm90_weight_bits {
     }
 
     // --- producer
-    template <class Watch>
-    MONOLAYER_DEVICE bool push(const void* source, u32 bytes, Watch& watch) {
-      if (held_ == 0 && !wait_for_batch(watch)) return false;
-      if (static_cast<u32>(lane()) == held_) {
-        source_ = source;
-        bytes_ = bytes;
+    /// Starts `count` chunks of `bytes` bytes each; every lane asks address_of(i) for its own chunks. Each lane starts its
+    /// chunk as soon as the slot is free and the cap allows, so a run costs the warp a few turns, not one a chunk.
+    template <class AddressOf, class Watch>
+    MONOLAYER_DEVICE bool push_chunks(u32 count, u32 bytes, AddressOf address_of, Watch& watch) {
+      for (u32 base = 0; base < count; base += 32) {
+        const u32 first = started_, mine = first + lane();
+        const u32 many = count - base < 32 ? count - base : 32;
+        bool done = static_cast<u32>(lane()) >= many;
+        const void* source = done ? nullptr : address_of(base + lane());
+        const place at = place_of(mine);
+        const bool capped = mine >= geometry_.cap;
+        const place before = place_of(capped ? mine - geometry_.cap : 0);
+        while (true) {
+          // Beyond the cap a parity would belong to another round.
+          if (!done && mine - started_ < geometry_.cap && test(empty_at(at.slot), at.round - 1) &&
+              (!capped || test(full_at(before.slot), before.round))) {
+            start(source, bytes, at.slot);
+            done = true;
+          }
+          const u32 waiting = __ballot_sync(all_lanes, !done);
+          const u32 reached = first + (waiting == 0 ? many : __ffs(waiting) - 1);  // all before this one are started
+          if (reached != started_) {
+            started_ = reached;
+            if (lane() == 0) lds_flag_store(started_at(), started_);
+            if (started_ == first + many) break;
+          } else {
+            if (__any_sync(all_lanes, watch.give_up())) return false;
+          }
+        }
       }
-      if (++held_ == batch_) flush();
       return true;
     }
-    MONOLAYER_DEVICE void flush() {
-      if (held_ == 0) return;
-      const place at = place_of(started_ + lane());
-      if (static_cast<u32>(lane()) < held_) {
-        const u32 full = shared(full_at(at.slot));
-        asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(full),
-                     "r"(bytes_)
-                     : "memory");
-        asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                shared(geometry_.slots + at.slot * geometry_.slot_bytes)),
-            "l"(source_), "r"(bytes_), "r"(full)
-            : "memory");
-      }
-      __syncwarp();
-      started_ += held_;
-      held_ = 0;
-      if (lane() == 0) lds_flag_store(started_at(), started_);
+    template <class Watch>
+    MONOLAYER_DEVICE bool push(const void* source, u32 bytes, Watch& watch) {
+      return push_chunks(1, bytes, [source](u32) { return source; }, watch);
     }
+    MONOLAYER_DEVICE void flush() {}
     MONOLAYER_DEVICE void drain() {
       // older chunks than the last `cap` have landed before those were started
       const u32 open = started_ < geometry_.cap ? started_ : geometry_.cap;
@@ -351,23 +349,15 @@ struct sm90 : wave32_layout, sm90_weight_bits {
       return geometry_.control + 8 * (geometry_.count + slot);
     }
 
-    /// Lane i < batch_: chunk started_ + i may be started. A fresh mbarrier passes for the round before the
-    /// first.
-    template <class Watch>
-    MONOLAYER_DEVICE bool wait_for_batch(Watch& watch) const {
-      const u32 chunk = started_ + lane();
-      const place at = place_of(chunk);
-      const bool capped = chunk >= geometry_.cap;
-      const place before = place_of(capped ? chunk - geometry_.cap : 0);
-      bool ready = static_cast<u32>(lane()) >= batch_;
-      while (true) {
-        if (!ready) {
-          ready = try_wait(empty_at(at.slot), at.round - 1) &&
-                  (!capped || try_wait(full_at(before.slot), before.round));
-        }
-        if (__all_sync(all_lanes, ready)) return true;
-        if (__any_sync(all_lanes, watch.give_up())) return false;
-      }
+    MONOLAYER_DEVICE void start(const void* source, u32 bytes, u32 slot) const {
+      const u32 full = shared(full_at(slot));
+      asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(bytes)
+                   : "memory");
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+              shared(geometry_.slots + slot * geometry_.slot_bytes)),
+          "l"(source), "r"(bytes), "r"(full)
+          : "memory");
     }
 
     MONOLAYER_DEVICE static void init_mbarrier(lds_address at, u32 arrivals) {
@@ -386,16 +376,24 @@ struct sm90 : wave32_layout, sm90_weight_bits {
       return ended != 0;
     }
     static constexpr u32 longest_sleep_ns = 20000;
+    /// The same question without sleep.
+    MONOLAYER_DEVICE static bool test(lds_address at, u32 phase) {
+      u32 ended;
+      asm volatile(
+          "{\n\t.reg .pred ended;\n\t"
+          "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 ended, [%1], %2;\n\t"
+          "selp.u32 %0, 1, 0, ended;\n\t}"
+          : "=r"(ended)
+          : "r"(shared(at)), "r"(phase & 1u)
+          : "memory");
+      return ended != 0;
+    }
 
     ring_geometry geometry_;
     u32 reciprocal_;
-    u32 batch_;
     u32 known_started_ = 0;                 // consumers
     u32 chunk_ = 0, slot_ = 0, round_ = 0;  // consumers: where the chunk asked for last lies
     u32 started_ = 0;        // producer, and all that follows
-    u32 held_ = 0;
-    u32 bytes_ = 0;
-    const void* source_ = nullptr;
   };
 
  private:

@@ -74,6 +74,7 @@ inline constexpr u32 ring_credits = 8;
 /// and use slot n % count; producer and consumers derive the number alike from the walk over tiles.
 ///   producer wave: bool push(const void* source, u32 bytes, watch&)  waits for the slot's credits and the cap, then
 ///                     starts the copy of `bytes` (a multiple of 16, 16-byte aligned); false if watch says stop
+///                     A target may also have push_chunks(count, bytes, address_of(i), watch&), for many at once.
 ///                  void flush()   starts what push still holds back (a target may issue several at once) and sees to it
 ///                     that consumers learn of all that lands; called before the producer waits for anything else
 ///                  void drain()   waits until everything that was started has landed

@@ -30,12 +30,18 @@ struct producer {
       if (T::ballot(w.give_up()) != 0) return false;
     return true;
   }
-  MONOLAYER_DEVICE bool push_run(const u8* from, int chunks, u32 bytes) {
+  /// Pushes `count` chunks of `bytes` bytes; address_of(i) may be asked by lanes on their own.
+  template <class AddressOf>
+  MONOLAYER_DEVICE bool push(u32 count, u32 bytes, AddressOf address_of) {
     watch<T> w = wait_for_consumers();
-    MONOLAYER_NO_UNROLL
-    for (int c = 0; c < chunks; ++c)
-      if (!ring.push(from + u64(c) * bytes, bytes, w)) return false;
-    return true;
+    if constexpr (requires { ring.push_chunks(count, bytes, address_of, w); }) {
+      return ring.push_chunks(count, bytes, address_of, w);
+    } else {
+      MONOLAYER_NO_UNROLL
+      for (u32 c = 0; c < count; ++c)
+        if (!ring.push(address_of(c), bytes, w)) return false;
+      return true;
+    }
   }
 
  private:

@@ -378,18 +378,22 @@ MONOLAYER_DEVICE bool produce_layer(Producer& p, u32 kind) {
     MONOLAYER_NO_UNROLL
     for (int ordinal = mine.first; ordinal < mine.count; ordinal += mine.step) {
       const int tile = mine.tile<T>(ordinal, plan.per_part);
-      int runs = 1;
-      MONOLAYER_NO_UNROLL
-      for (int i = 0; i < runs; ++i) {
+      int runs = 0;
+      with_stage<P>(number, [&]<class Stage>() {
+        if constexpr (!std::is_void_v<typename Stage::code::weights>) runs = Stage::code::template runs<routing>(tile);
+      });
+      const auto address_of = [&](u32 c) {
         const u8* from = nullptr;
         with_stage<P>(number, [&]<class Stage>() {
           if constexpr (!std::is_void_v<typename Stage::code::weights>) {
-            runs = Stage::code::template runs<routing>(tile);
-            from = Stage::code::template run<routing>(*p.entry, tile, i).address;
+            constexpr u32 run_chunks = u32(Stage::code::run_chunks);
+            from = Stage::code::template run<routing>(*p.entry, tile, int(c / run_chunks)).address +
+                   u64(c % run_chunks) * Stage::code::weights::chunk_bytes;
           }
         });
-        if (!p.push_run(from, chunks, bytes)) return false;
-      }
+        return from;
+      };
+      if (!p.push(u32(runs * chunks), bytes, address_of)) return false;
     }
   }
   return true;

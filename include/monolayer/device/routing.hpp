@@ -54,29 +54,34 @@ MONOLAYER_DEVICE bool route(Block& b, const void* bias) {
                            : 0u;
     }
     float sum = 0.0f;
-    int picks[top_k];
+    int pick = -1;  // lane p holds the p-th choice, -1 where only NaN was left: the row gets fewer experts
+    static_assert(top_k <= T::wave_size);
+    MONOLAYER_NO_UNROLL
     for (int p = 0; p < top_k; ++p) {
       u32 best = key[0];
+      MONOLAYER_UNROLL
       for (int i = 1; i < per_lane; ++i) best = key[i] > best ? key[i] : best;
       best = T::wave_max(best);
       u32 mine = ~0u;
+      MONOLAYER_UNROLL
       for (int i = per_lane - 1; i >= 0; --i)
         if (key[i] == best) mine = u32(T::lane() + i * T::wave_size);
       const int e = int(T::wave_min(mine));
+      MONOLAYER_UNROLL
       for (int i = 0; i < per_lane; ++i)
         if (e == T::lane() + i * T::wave_size) key[i] = 0;
-      picks[p] = best == 0 ? -1 : e;  // only NaN is left: the row gets fewer experts
-      if (best != 0) sum = add(sum, bits_to_float(T::lds_load4(layout::scores + 4u * u32(j * experts + e))));
+      if (best == 0) break;
+      if (T::lane() == p) pick = e;
+      sum = add(sum, bits_to_float(T::lds_load4(layout::scores + 4u * u32(j * experts + e))));
     }
-    for (int p = 0; p < top_k; ++p) {
-      if (T::lane() != 0) continue;
+    if (T::lane() < top_k) {
       float w = -1.0f;  // not chosen
-      if (picks[p] >= 0) {
-        T::lds_store1(layout::chosen + 8u * u32(picks[p]) + u32(j), u8(p));
-        const float score = bits_to_float(T::lds_load4(layout::scores + 4u * u32(j * experts + picks[p])));
+      if (pick >= 0) {
+        T::lds_store1(layout::chosen + 8u * u32(pick) + u32(j), u8(T::lane()));
+        const float score = bits_to_float(T::lds_load4(layout::scores + 4u * u32(j * experts + pick)));
         w = mul(div(score, add(sum, 1e-20f)), Program::routed_scaling);
       }
-      T::lds_store4(layout::route_weights + 4u * u32(j * top_k + p), float_to_bits(w));
+      T::lds_store4(layout::route_weights + 4u * u32(j * top_k + T::lane()), float_to_bits(w));
     }
   }
   if (!b.sync()) return false;
