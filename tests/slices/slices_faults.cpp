@@ -27,6 +27,7 @@ const rig<T, tiny_slices<TP>>& layers() {
 
 setup faulty(std::vector<sim::fault> faults, u64 seed) {
   setup s = with_rows({-1, 4});
+  s.blocks = 2;
   s.seed = seed;
   s.faults = std::move(faults);
   s.deadlock_is_error = false;
@@ -214,7 +215,7 @@ tally stops(sim::fault_kind kind, int places) {
     const u64 seed = u64(100 + i);
     const int rank = i % TP;
     const u64 after = steps * u64(i) / u64(places) * 3 / 4;
-    const setup s = faulty({{.kind = kind, .rank = rank, .block = i % 3, .after = after}}, seed);
+    const setup s = faulty({{.kind = kind, .rank = rank, .block = i / 4 % 2, .after = after}}, seed);
     INFO("place " << i << ", after step " << after << " on rank " << rank);
     typename rig<T, tiny_slices<TP>>::live l(r, s);
     const sim::report report = l.run();
@@ -274,7 +275,7 @@ TEST_CASE("late flags and words change nothing", "[faults]") {
 TEST_CASE("a word of a peer may be later than blocks of one GPU wait for each other", "[faults]") {
   // The blocks that have their own words go on to the next layer and wait there for the one that has not.
   for (u64 seed = 1; seed <= 4; ++seed) {
-    setup s = faulty({{.kind = sim::fault_kind::delay_tagged, .rank = 1, .nth = 40, .delay_ns = 5 * local_deadline}}, seed);
+    setup s = faulty({{.kind = sim::fault_kind::delay_tagged, .rank = 1, .nth = 20, .delay_ns = 5 * local_deadline}}, seed);
     s.expect_readers = false;
     const auto& r = layers<4>();
     const outcome o = r.run(s);

@@ -32,7 +32,7 @@ template <class R>
 void seeds(const R& r, u64 count) {
   const outcome& expected = expected_of(r);
   for (u64 seed = 1; seed <= count; ++seed) {
-    setup s = with_rows({0, 1});
+    setup s = with_rows(seed % 2 ? std::vector<int>{0, 1} : std::vector<int>{2});
     s.seed = seed;
     const outcome o = r.run(s);
     INFO("seed " << seed);
@@ -151,13 +151,13 @@ TEST_CASE("epochs pass 2^32 and full pushes", "[epochs]") {
   const auto run = [](const auto& r, u64 from, bool readers) {
     using R = std::remove_cvref_t<decltype(r)>;
     setup s;
-    s.rows = {0, 1, 2, 3};
+    s.rows = {0, 1, 2};
     s.epoch = from;
     s.expect_readers = readers;  // a full push also pushes words that nobody reads
     typename R::live l(r, s);
     u64 epoch = from;
     for (const std::vector<int>& rows :
-         {std::vector<int>{0, 1, 2, 3}, {5}, {-1, 6, 4}, {7, -1, -1, 1, 2, 3, 4}, {2}, {4, 5, 6, 7}}) {
+         {std::vector<int>{0, 1, 2}, {5}, {-1, 6, 4}, {7, -1, -1, 1}, {2}}) {
       l.set_rows(rows);
       const outcome o = l.collect(l.run());
       INFO("from epoch " << epoch);

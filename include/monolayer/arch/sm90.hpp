@@ -268,14 +268,17 @@ struct sm90 : wave32_layout, sm90_weight_bits {
         const bool capped = mine >= geometry_.cap;
         const place before = place_of(capped ? mine - geometry_.cap : 0);
         while (true) {
-          // Beyond the cap a parity would belong to another round.
-          if (!done && mine - started_ < geometry_.cap && test(empty_at(at.slot), at.round - 1) &&
-              (!capped || test(full_at(before.slot), before.round))) {
+          // Chunks start in order: a later one could take a slot whose parity an earlier lane still asks for. Beyond the
+          // cap a parity would belong to another round.
+          const bool ready = done || (mine - started_ < geometry_.cap && test(empty_at(at.slot), at.round - 1) &&
+                                      (!capped || test(full_at(before.slot), before.round)));
+          const u32 waiting = __ballot_sync(all_lanes, !ready);
+          const u32 able = waiting == 0 ? many : __ffs(waiting) - 1;
+          if (!done && static_cast<u32>(lane()) < able) {
             start(source, bytes, at.slot);
             done = true;
           }
-          const u32 waiting = __ballot_sync(all_lanes, !done);
-          const u32 reached = first + (waiting == 0 ? many : __ffs(waiting) - 1);  // all before this one are started
+          const u32 reached = first + able;
           if (reached != started_) {
             started_ = reached;
             if (lane() == 0) lds_flag_store(started_at(), started_);

@@ -22,6 +22,7 @@ struct glm5_slices {
   static constexpr int expert_width = 2048 / TP;
   static constexpr float routed_scaling = 2.5f;
   static constexpr float input_eps = 1e-5f, q_a_eps = 1e-6f, post_eps = 1e-5f;
+  static constexpr int router_splits = 4;    // the router's k is cut so: 64 tiles
   static constexpr int reduce_columns = 48;  // of a tile of the all-reduce: 128 tiles
   using attention_weights = fp8_block<128, 128>;
   using expert_weights = mxfp4;
@@ -48,6 +49,7 @@ struct small_slices {
   static constexpr int expert_width = 512 / TP;
   static constexpr float routed_scaling = 2.5f;
   static constexpr float input_eps = 1e-5f, q_a_eps = 1e-6f, post_eps = 1e-5f;
+  static constexpr int router_splits = 2;
   static constexpr int reduce_columns = 32;
   using attention_weights = fp8_block<128, 128>;
   using expert_weights = mxfp4;

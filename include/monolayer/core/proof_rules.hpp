@@ -10,7 +10,7 @@ namespace monolayer {
 
 inline constexpr int max_program_rows = 8;        // x takes 12 KiB of LDS a row at hidden 6144
 inline constexpr int max_reading_blocks = 256;    // most blocks that read one slot (the CUs of an MI355X)
-inline constexpr long long tagged_limit = 16384;  // bytes of a tagged slot; above it counted is quicker
+inline constexpr long long tagged_limit = 65536;  // bytes of a tagged slot; above it counted is quicker
 
 // The rules in three steps; core/proofs.hpp has their words. A step is asked only where the one before holds,
 // as it relies on that: sizes and indices first, then each read's writer.

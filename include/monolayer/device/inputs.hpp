@@ -65,8 +65,9 @@ struct normed_slot {
   }
 };
 
-/// The routing of this layer from the tagged slot `Logits` (f32 [experts]); `Bias` indexes layer_entry::data.
-template <int Logits, int Bias>
+/// The routing of this layer from the tagged slot `Logits` (f32 [splits][experts], added in order of the splits); `Bias`
+/// indexes layer_entry::data.
+template <int Logits, int Splits, int Bias>
 struct routing {
   template <class Block>
   MONOLAYER_DEVICE static bool prepare(Block& b) {
@@ -78,12 +79,19 @@ struct routing {
     const auto view = slot_view<T, P, Logits>::current(b);
     MONOLAYER_NO_UNROLL
     for (int i = Block::thread(); i < b.live * experts / 2; i += Block::threads) {
-      const int j = i / (experts / 2), e = i % (experts / 2) * 2;
-      const u32x4 v = wait_tagged(b, view.at(b.row(j), e), b.tag(), b.local_deadline_ns(),
-                                  {failure::slot_wait, u32(Logits), 0, 0, 0});
+      const int j = i / (experts / 2), e = i % (experts / 2) * 2, row = b.row(j);
+      u32x4 v[Splits];
+      wait_tagged(b, v, [&](int split) { return view.at(row, split * experts + e); }, b.tag(),
+                  b.params->local_deadline_ns, {failure::slot_wait, u32(Logits), 0, 0, 0});
+      float first = bits_to_float(v[0].v[0]), second = bits_to_float(v[0].v[2]);
+      MONOLAYER_UNROLL
+      for (int split = 1; split < Splits; ++split) {
+        first = add(first, bits_to_float(v[split].v[0]));
+        second = add(second, bits_to_float(v[split].v[2]));
+      }
       const lds_address to = Block::layout::scores + 4u * u32(j * experts + e);
-      T::lds_store4(to, float_to_bits(sigmoid(bits_to_float(v.v[0]))));
-      T::lds_store4(to + 4, float_to_bits(sigmoid(bits_to_float(v.v[2]))));
+      T::lds_store4(to, float_to_bits(sigmoid(first)));
+      T::lds_store4(to + 4, float_to_bits(sigmoid(second)));
     }
     if (!route<P>(b, layer_data<typename Block::target>(*b.entry, Bias))) return false;
     b.routed = routing_epoch(b.layer);

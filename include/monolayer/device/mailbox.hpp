@@ -41,39 +41,16 @@ struct mailbox_view {
   MONOLAYER_DEVICE void sum8(Block& b, int row, int column, float (&total)[8]) const {
     constexpr int ranks = Block::info.ranks;
     const u8* mailbox = b.params->mailbox[b.params->rank];
-    watch<T> w{Block::layout::abort_flag, b.params->state, b.params->peer_deadline_ns};
-    u32x4 v[ranks][2];
-    for (;;) {
-      MONOLAYER_UNROLL
-      for (int source = 0; source < ranks; ++source)
-        MONOLAYER_UNROLL
-        for (int half = 0; half < 2; ++half)
-          v[source][half] = T::tagged_load2(mailbox + word_offset(source, row, column) + 16 * half);
-      u32 differ = 0;
-      MONOLAYER_UNROLL
-      for (int source = 0; source < ranks; ++source)
-        MONOLAYER_UNROLL
-        for (int i = 0; i < 4; ++i) differ |= v[source][i / 2].v[2 * (i % 2) + 1] ^ b.tag();
-      if (differ == 0) break;
-      if (w.give_up()) {
-        u32 missing = 0, seen = b.tag();  // which word: asked again, one after the other
-        MONOLAYER_NO_UNROLL
-        for (int i = 0; i < 2 * ranks; ++i) {
-          const u32x4 again = T::tagged_load2(mailbox + word_offset(i / 2, row, column) + 16 * (i % 2));
-          if (again.v[1] == b.tag() && again.v[3] == b.tag()) continue;
-          missing = u32(i / 2), seen = again.v[1] == b.tag() ? again.v[3] : again.v[1];
-        }
-        fail(b, w, {failure::peer_wait, u32(Slot), missing, b.tag(), seen});
-        break;
-      }
-    }
+    u32x4 v[2 * ranks];
+    wait_tagged(b, v, [&](int i) { return mailbox + word_offset(i / 2, row, column) + 16 * (i % 2); }, b.tag(),
+                b.params->peer_deadline_ns, {failure::peer_wait, u32(Slot), 0, 0, 0});
     MONOLAYER_UNROLL
     for (int i = 0; i < 8; ++i) total[i] = 0.0f;
     MONOLAYER_UNROLL
     for (int source = 0; source < ranks; ++source)
       MONOLAYER_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const u32 pair = v[source][i / 2].v[2 * (i % 2)];
+        const u32 pair = v[2 * source + i / 2].v[2 * (i % 2)];
         total[2 * i] = add(total[2 * i], low_bf16(pair));
         total[2 * i + 1] = add(total[2 * i + 1], high_bf16(pair));
       }

@@ -23,9 +23,10 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
   constexpr int pieces = steps_per_unit * T::lane_rows;
   constexpr int loads = pieces * F::piece_bytes / 16;
   constexpr int words = F::piece_bytes / 4;  // of a piece
+  const int lane = T::lane();  // asked for once: all loads are issued before the first is used
   u32x4 code[loads];
   MONOLAYER_UNROLL
-  for (int i = 0; i < loads; ++i) code[i] = T::lds_load16(codes + u32(i) * 16u * T::wave_size + u32(T::lane()) * 16u);
+  for (int i = 0; i < loads; ++i) code[i] = T::lds_load16(codes + u32(i) * 16u * T::wave_size + u32(lane) * 16u);
   fragment_b b[steps_per_unit];
   MONOLAYER_UNROLL
   for (int s = 0; s < steps_per_unit; ++s) {
@@ -35,7 +36,7 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
   u32 scale_bytes[T::lane_rows] = {};
   if constexpr (is_mxfp4<F>)
     for (int h = 0; h < T::lane_rows; ++h)
-      scale_bytes[h] = T::lds_load4(scales + 4u * u32(T::a_row(T::lane(), h)));
+      scale_bytes[h] = T::lds_load4(scales + 4u * u32(T::a_row(lane, h)));
   constexpr bool step_sums = is_mxfp4<F> && T::mxfp4_scales_sums;  // a sum of its own for each scale block
   static_assert(!step_sums || T::lane_rows == 2, "the rows of D that a lane holds must be its rows of A");
   fragment_d d = {};
@@ -65,7 +66,7 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
   if constexpr (has_sum_scale<F>) {
     constexpr bool by_feature = F::chunk_scale_bytes != 0;
     for (int r = 0; r < 4; ++r) {
-      const u32 at = by_feature ? 4u * u32(T::d_row(T::lane(), r)) : 0u;
+      const u32 at = by_feature ? 4u * u32(T::d_row(lane, r)) : 0u;
       sum.v[r] = fma(d.v[r], bits_to_float(T::lds_load4(scales + at)), sum.v[r]);
     }
   } else if constexpr (!step_sums) {
@@ -158,16 +159,20 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
   return true;
 }
 
-/// The product of one tile of a projection with the staged rows of `Tile::padded_k` bf16 each.
+/// The product of one tile of a projection with `rows`, Tile::padded_k columns of them.
 template <class Tile, class Block, class Done>
-MONOLAYER_DEVICE bool project(Block& b, Done done) {
+MONOLAYER_DEVICE bool project(Block& b, const staged_column& rows, Done done) {
   fragment_d sums[Tile::subtiles] = {};
-  const staged_column rows = own_column(b, Tile::padded_k * 2);
   MONOLAYER_UNROLL
   for (int sub = 0; sub < Tile::subtiles; ++sub)
     multiply_run<Tile>(b, sums[sub], b.next_chunk + u32(sub * Tile::chunks), u32(sub) * Tile::units, rows);
   b.next_chunk += u32(Tile::chunks) * Tile::subtiles;
   return combine<Tile>(b, sums, done);
+}
+/// The same with whole staged rows of Tile::padded_k columns.
+template <class Tile, class Block, class Done>
+MONOLAYER_DEVICE bool project(Block& b, Done done) {
+  return project<Tile>(b, own_column(b, Tile::padded_k * 2), done);
 }
 
 }  // namespace monolayer

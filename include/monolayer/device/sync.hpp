@@ -183,19 +183,28 @@ MONOLAYER_DEVICE void arrive(Block& b, const slot_arrivals& s, int part, int uni
   }
 }
 
-/// Polls two neighbouring tagged words until both carry `tag`; returns {data, tag, data, tag}. Lanes poll on their own.
-template <class Block>
-MONOLAYER_DEVICE u32x4 wait_tagged(Block& b, const u8* at, u32 tag, u64 limit_ns, const awaited& what) {
+/// Polls `N` pairs of neighbouring tagged words, all asked for at once, until every word carries `tag`: v[i] = {data,
+/// tag, data, tag} of the words at address_of(i). `what.part` of a failure is the pair that was missing. Lanes poll on
+/// their own.
+template <int N, class Block, class AddressOf>
+MONOLAYER_DEVICE void wait_tagged(Block& b, u32x4 (&v)[N], AddressOf address_of, u32 tag, u64 limit_ns,
+                                  const awaited& what) {
   using T = typename Block::target;
   watch<T> w{Block::layout::abort_flag, b.params->state, limit_ns};
   for (;;) {
-    const u32x4 v = T::tagged_load2(at);
-    if (v.v[1] == tag && v.v[3] == tag) return v;
+    MONOLAYER_UNROLL
+    for (int i = 0; i < N; ++i) v[i] = T::tagged_load2(address_of(i));
+    u32 missing = 0, seen = tag;
+    MONOLAYER_UNROLL
+    for (int i = 0; i < N; ++i)
+      if (v[i].v[1] != tag || v[i].v[3] != tag)
+        missing = u32(i) + 1, seen = v[i].v[1] != tag ? v[i].v[1] : v[i].v[3];
+    if (missing == 0) return;
     if (w.give_up()) {
       awaited a = what;
-      a.expected = tag, a.seen = v.v[1] == tag ? v.v[3] : v.v[1];
+      a.part = missing - 1, a.expected = tag, a.seen = seen;
       fail(b, w, a);
-      return v;
+      return;
     }
   }
 }

@@ -50,8 +50,24 @@ struct slice_packer {
     m.first_row += long(rank) * program::q_columns;
     return matrix<typename program::q_b_stage::weights>({&m, 1}, program::q_columns, rank, "q_b");
   }
+  /// [experts][hidden] as one matrix [splits * experts][hidden / splits]: the splits of k one after another.
   static result<packed_matrix> router(const checkpoint_matrix& m, int rank) {
-    return matrix<typename program::router_stage::weights>({&m, 1}, C::experts, rank, "router");
+    using tile = typename program::router_stage::weights;
+    packed_matrix p{router_header(rank), {}};
+    p.bytes.resize(p.header.bytes);
+    const u64 split_bytes = p.header.bytes / C::router_splits;
+    for (int split = 0; split < C::router_splits; ++split) {
+      checkpoint_matrix part = m;
+      part.first_column += long(split) * tile::k;
+      if (status s = pack<T, tile>(std::span<u8>(p.bytes).subspan(split * split_bytes, split_bytes), {&part, 1},
+                                   C::experts, "router"); !s)
+        return s;
+    }
+    p.header.checksum = checksum(p.bytes);
+    return p;
+  }
+  static packed_header router_header(int rank) {
+    return header_for<T, typename program::router_stage::weights>(C::router_splits * C::experts, 1, C::ranks, u32(rank));
   }
   /// One expert's gate and up, interleaved tile by tile, into gate_up_bytes bytes.
   static status expert_gate_up(std::span<u8> to, const expert_tensors& e, int rank, const std::string& name) {
@@ -114,8 +130,7 @@ result<layer_entry> bind_slice_b(const slice_b_weights& w, int rank) {
   for (const status& s :
        {detail::check_buffer("post_norm", w.post_norm, C::hidden * 2, C::hidden * 2, 16),
         detail::check_buffer("router_bias", w.router_bias, C::experts * 4, C::experts * 4, 16),
-        check_weights("router", w.router,
-                      header_for<T, typename P::router_stage::weights>(C::experts, 1, C::ranks, u32(rank))),
+        check_weights("router", w.router, packer::router_header(rank)),
         check_weights("shared_gate_up", w.shared_gate_up, packer::gate_up_header(1, rank)),
         check_weights("shared_down", w.shared_down, packer::down_header(1, rank)),
         check_weights("routed_gate_up", w.routed_gate_up, packer::gate_up_header(C::experts, rank)),

@@ -28,17 +28,17 @@ struct slices {
                                         C::q_a_eps>;
   // A layer is of one kind, so both kinds may call it input 1: where the norms agree it is one type, compiled once.
   using normed_b = inputs::normed_stream<1, hidden, C::hidden, hidden_k::padded_k, post_norm, C::post_eps>;
-  using routes = inputs::routing<logits, router_bias>;
+  using routes = inputs::routing<logits, C::router_splits, router_bias>;
   using activations =
       inputs::expert_activations<4, act, act_shared, width, weight_tile<bf16_weights, width>::padded_k>;
 
   using q_a_stage = stages::projection<normed_a, qa, C::hidden, C::q_lora, typename C::attention_weights, q_a_weights>;
   using q_b_stage = stages::projection<normed_qa, q, C::q_lora, q_columns, typename C::attention_weights, q_b_weights>;
   using heads_stage = stages::store_heads<q, C::heads, C::head_dim>;
-  using router_stage = stages::router<normed_b, logits, C::hidden, C::experts, router_weights>;
+  using router_stage = stages::router<normed_b, logits, C::hidden, C::experts, C::router_splits, router_weights>;
   using shared_stage =
       stages::gate_up<normed_b, act_shared, C::hidden, width, typename C::expert_weights, shared_gate_up>;
-  using routed_stage = stages::routed_gate_up<inputs::both<routes, normed_b>, act, C::hidden, width,
+  using routed_stage = stages::routed_gate_up<inputs::both<normed_b, routes>, act, C::hidden, width,
                                               typename C::expert_weights, routed_gate_up>;
   using down_stage = stages::experts_down<inputs::both<routes, activations>, partial, C::hidden, width,
                                           typename C::expert_weights, shared_down, routed_down>;
@@ -57,7 +57,7 @@ struct slices {
     p.slots[heads_done] = slot_info{.name = "heads_done", .units = C::heads};
     p.slots[hidden] = slot_info{.name = "hidden", .type = element::bf16, .columns = C::hidden,
                        .units = reduce_stage::tiles, .buffers = 2};
-    p.slots[logits] = slot_info{.name = "logits", .type = element::f32, .columns = C::experts,
+    p.slots[logits] = slot_info{.name = "logits", .type = element::f32, .columns = C::router_splits * C::experts,
                        .transport = transport::tagged};
     p.slots[act_shared] = slot_info{.name = "act_shared", .type = element::bf16, .columns = width,
                            .units = shared_stage::tiles};

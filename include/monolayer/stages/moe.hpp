@@ -8,18 +8,24 @@
 
 namespace monolayer::stages {
 
-/// logits[row][experts] = y W^T in f32, W bf16; tagged words.
-template <class Input, int Slot, int K, int Experts, int Data>
-struct router : plain_stream<weight_tile<bf16_weights, K>, Data> {
+/// Partial logits[row][split][experts] = y W^T over one of `Splits` ranges of k, in f32, W bf16; tagged words. A tile is
+/// (split, 16 experts): the matrix is small, so its tiles are cut along k to keep more blocks busy for less long.
+template <class Input, int Slot, int K, int Experts, int Splits, int Data>
+struct router : plain_stream<weight_tile<bf16_weights, K / Splits>, Data> {
   static_assert(Experts % tile_features == 0, "router: experts must be a multiple of 16");
+  static_assert(K % (Splits * unit_k) == 0, "router: each split must be a multiple of 128 columns");
   using input = Input;
-  static constexpr int tiles = Experts / tile_features;
+  using weights = weight_tile<bf16_weights, K / Splits>;
+  static constexpr int of_split = Experts / tile_features;
+  static constexpr int tiles = of_split * Splits;
 
   template <class Block>
   MONOLAYER_DEVICE static bool run_tile(Block& b, int tile) {
     using T = typename Block::target;
     const auto out = slot_view<T, typename Block::program, Slot>::current(b);
-    return project<weight_tile<bf16_weights, K>>(b, [&](int feature, int column, bool valid, float (&y)[1]) {
+    staged_column rows = own_column(b, K * 2);
+    if (rows.stride != 0) rows.at += u32(tile / of_split) * weights::padded_k * 2;
+    return project<weights>(b, rows, [&](int feature, int column, bool valid, float (&y)[1]) {
       if (valid) out.store_tagged(b.row(column), tile * tile_features + feature, y[0], b.tag());
     });
   }
