@@ -412,8 +412,13 @@ __global__ void __launch_bounds__((T::consumer_waves + 1) * T::wave_size, 1)
   stream_watch<T> w;
   from += u64(T::block()) * chunks * bytes;
   if (T::wave() == T::consumer_waves) {
-    for (u32 c = 0; c < chunks; ++c)
-      if (!ring.push(from + u64(c) * bytes, bytes, w)) break;
+    const auto address_of = [&](u32 c) -> const void* { return from + u64(c) * bytes; };
+    if constexpr (requires { ring.push_chunks(chunks, bytes, address_of, w); }) {
+      ring.push_chunks(chunks, bytes, address_of, w);
+    } else {
+      for (u32 c = 0; c < chunks; ++c)
+        if (!ring.push(address_of(c), bytes, w)) break;
+    }
     ring.flush();
     ring.drain();
   } else {

@@ -38,16 +38,25 @@ struct chain_input {
       const slot_clock c = b.template clock<From>();
       const u32 tag = earlier ? c.tag : b.tag();
       const bool wait = Wait && (!earlier || c.in_span != 0);
-      constexpr int pairs = Columns / 4;  // two words: four columns
-      for (int i = Block::thread(); i < b.live * pairs; i += Block::threads) {
-        const int j = i / pairs, at = i % pairs * 2;
-        const u8* words = view.at(b.row(j), at);
-        const u32x4 v = wait ? wait_tagged(b, words, tag, b.local_deadline_ns(),
-                                           {failure::slot_wait, u32(From), 0, 0, 0})
-                             : T::tagged_load2(words);
-        const lds_address to = Block::staged_row(j, Columns * 2) + u32(at) * 4;
-        T::lds_store4(to, v.v[0]);
-        T::lds_store4(to + 4, v.v[2]);
+      constexpr int pairs = Columns / 4, at_once = 4;  // a pair: two words, four columns
+      const int total = b.live * pairs;
+      MONOLAYER_NO_UNROLL
+      for (int first = Block::thread(); first < total; first += Block::threads * at_once) {
+        auto pair_at = [&](int i) { return first + i * Block::threads < total ? first + i * Block::threads : first; };
+        auto address_of = [&](int i) { return view.at(b.row(pair_at(i) / pairs), pair_at(i) % pairs * 2); };
+        u32x4 v[at_once];
+        if (wait) {
+          wait_tagged(b, v, address_of, tag, b.params->local_deadline_ns, {failure::slot_wait, u32(From), 0, 0, 0});
+        } else {
+          MONOLAYER_UNROLL
+          for (int i = 0; i < at_once; ++i) v[i] = T::tagged_load2(address_of(i));
+        }
+        MONOLAYER_UNROLL
+        for (int i = 0; i < at_once; ++i) {
+          const lds_address to = Block::staged_row(pair_at(i) / pairs, Columns * 2) + u32(pair_at(i) % pairs) * 8;
+          T::lds_store4(to, v[i].v[0]);
+          T::lds_store4(to + 4, v[i].v[2]);
+        }
       }
     } else if constexpr (S != staging::direct) {
       auto load = [&](int row, int column) { return view.load8(row, column); };

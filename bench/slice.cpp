@@ -151,7 +151,7 @@ struct session {
     }
     for (int i = 0; i < depth; ++i) {
       const slice_b_weights wb{device_array(b[i].post_norm),
-                               bound(header_for<T, router_tile>(C::experts, 1, 1, 0), b[i].router),
+                               bound(packer::router_header(0), b[i].router),
                                device_array(b[i].bias),
                                bound(packer::gate_up_header(1, 0), b[i].shared_gate_up),
                                bound(packer::down_header(1, 0), b[i].shared_down),
@@ -262,7 +262,18 @@ struct routes {
   double margin = INFINITY;
 };
 routes route_rows(const layer_b& l, const rows_type& y) {
-  const rows_type logits = multiply<router_tile>(y, l.router, program::router_stage::tiles)[0];
+  // A tile is (range of k, 16 experts).
+  rows_type logits = blank(int(y.size()), C::experts);
+  constexpr int of_split = C::experts / tile_features;
+  for (int split = 0; split < program::router_stage::tiles / of_split; ++split) {
+    rows_type part;
+    for (const std::vector<double>& row : y)
+      part.emplace_back(row.begin() + split * router_tile::k, row.begin() + (split + 1) * router_tile::k);
+    const rows_type sums =
+        multiply<router_tile>(part, l.router + u64(split) * of_split * router_tile::bytes, of_split)[0];
+    for (std::size_t r = 0; r < y.size(); ++r)
+      for (int e = 0; e < C::experts; ++e) logits[r][std::size_t(e)] += sums[r][std::size_t(e)];
+  }
   routes out;
   for (const std::vector<double>& row : logits) {
     std::vector<std::pair<double, int>> key;

@@ -2,7 +2,8 @@
 """Compiles test_gfx_toy.hip and executes it in the gfx950 interpreter, without a GPU.
 
 Environment: HIPCXX, ROCM_LLVM_BIN; MONOLAYER_GFXI is the interpreter's folder (gfxi), else ../shared/tools/gfxi beside
-the repository is taken. Without the compiler or the interpreter the test is skipped (exit code 77).
+the repository is taken; MONOLAYER_GFXI_LIBRARY may name a libgfxi.so built of it. Without the compiler or the interpreter
+the test is skipped (exit code 77).
 Each run goes through schedules: fair round robin, adversarial, and both with results delayed to their s_waitcnt.
 """
 import argparse
@@ -42,9 +43,10 @@ def interpreter(folder, scratch, arch):
         path.chmod(path.stat().st_mode | 0o200)
     script = copy / "run.py"
     script.write_text(script.read_text().replace("--mcpu=gfx950", f"--mcpu={arch}"))
-    built = scratch / "libgfxi.so"
+    built = pathlib.Path(os.environ.get("MONOLAYER_GFXI_LIBRARY") or scratch / "libgfxi.so")
     if not built.exists():
         subprocess.run(["bash", copy / "build.sh", scratch], check=True)
+        built = scratch / "libgfxi.so"
     shutil.copy(built, copy / "libgfxi.so")
     spec = importlib.util.spec_from_file_location(f"gfxi_{arch}", script)
     module = importlib.util.module_from_spec(spec)

@@ -130,12 +130,17 @@ struct rig {
       }
       return o;
     }
-    /// Logits as the slot holds them, tags dropped.
+    /// Logits, as the sums of what the slot holds for each range of k.
     std::vector<float> logits(int rank) const {
       using memory = slot_layout<Program, Running::arrivals>;
       std::vector<float> v(std::size_t(C::max_rows) * C::experts);
       const u8* at = static_cast<const u8*>(s.of[rank].memory.slots) + memory::payload_offset(program::logits);
-      for (std::size_t i = 0; i < v.size(); ++i) std::memcpy(&v[i], at + 8 * i, 4);
+      for (int row = 0; row < C::max_rows; ++row)
+        for (int e = 0; e < C::router_splits * C::experts; ++e, at += 8) {
+          float part;
+          std::memcpy(&part, at, 4);
+          v[std::size_t(row) * C::experts + std::size_t(e % C::experts)] += part;
+        }
       return v;
     }
     device_state& state(int rank) { return *static_cast<device_state*>(s.of[rank].memory.state[rank]); }

@@ -278,6 +278,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
             start(source, bytes, at.slot);
             done = true;
           }
+          __syncwarp();
           const u32 reached = first + able;
           if (reached != started_) {
             started_ = reached;
@@ -310,7 +311,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
     template <class Watch>
     MONOLAYER_DEVICE bool wait_full(u32 chunk, Watch& watch) {
       while (chunk >= known_started_) {
-        known_started_ = lds_flag_load(started_at());
+        known_started_ = __shfl_sync(all_lanes, lds_flag_load(started_at()), 0);  // one answer for all lanes
         if (chunk >= known_started_ && __any_sync(all_lanes, watch.give_up())) return false;
       }
       slot_ += chunk - chunk_;

@@ -82,7 +82,7 @@ struct routing {
       const int j = i / (experts / 2), e = i % (experts / 2) * 2, row = b.row(j);
       u32x4 v[Splits];
       wait_tagged(b, v, [&](int split) { return view.at(row, split * experts + e); }, b.tag(),
-                  b.params->local_deadline_ns, {failure::slot_wait, u32(Logits), 0, 0, 0});
+                  b.local_deadline_ns(), {failure::slot_wait, u32(Logits), 0, 0, 0});
       float first = bits_to_float(v[0].v[0]), second = bits_to_float(v[0].v[2]);
       MONOLAYER_UNROLL
       for (int split = 1; split < Splits; ++split) {

@@ -23,10 +23,12 @@ struct producer {
   }
   /// Waits, in LDS, until the consumers have routed this layer.
   MONOLAYER_DEVICE bool wait_routing() {
-    if (T::lds_flag_load(layout::routing_flag) == routing_epoch(layer)) return true;
+    // Lanes may see the flag change at different times, and must go on together.
+    const auto missing = [&] { return T::ballot(T::lds_flag_load(layout::routing_flag) != routing_epoch(layer)) != 0; };
+    if (!missing()) return true;
     ring.flush();
     watch<T> w = wait_for_consumers();
-    while (T::lds_flag_load(layout::routing_flag) != routing_epoch(layer))
+    while (missing())
       if (T::ballot(w.give_up()) != 0) return false;
     return true;
   }

@@ -42,7 +42,7 @@ struct mailbox_view {
     constexpr int ranks = Block::info.ranks;
     const u8* mailbox = b.params->mailbox[b.params->rank];
     u32x4 v[2 * ranks];
-    wait_tagged(b, v, [&](int i) { return mailbox + word_offset(i / 2, row, column) + 16 * (i % 2); }, b.tag(),
+    wait_tagged<2>(b, v, [&](int i) { return mailbox + word_offset(i / 2, row, column) + 16 * (i % 2); }, b.tag(),
                 b.params->peer_deadline_ns, {failure::peer_wait, u32(Slot), 0, 0, 0});
     MONOLAYER_UNROLL
     for (int i = 0; i < 8; ++i) total[i] = 0.0f;

@@ -184,9 +184,9 @@ MONOLAYER_DEVICE void arrive(Block& b, const slot_arrivals& s, int part, int uni
 }
 
 /// Polls `N` pairs of neighbouring tagged words, all asked for at once, until every word carries `tag`: v[i] = {data,
-/// tag, data, tag} of the words at address_of(i). `what.part` of a failure is the pair that was missing. Lanes poll on
-/// their own.
-template <int N, class Block, class AddressOf>
+/// tag, data, tag} of the words at address_of(i). `what.part` of a failure is i / PerPart of a pair that was missing.
+/// Lanes poll on their own.
+template <int PerPart = 1, int N, class Block, class AddressOf>
 MONOLAYER_DEVICE void wait_tagged(Block& b, u32x4 (&v)[N], AddressOf address_of, u32 tag, u64 limit_ns,
                                   const awaited& what) {
   using T = typename Block::target;
@@ -194,15 +194,20 @@ MONOLAYER_DEVICE void wait_tagged(Block& b, u32x4 (&v)[N], AddressOf address_of,
   for (;;) {
     MONOLAYER_UNROLL
     for (int i = 0; i < N; ++i) v[i] = T::tagged_load2(address_of(i));
-    u32 missing = 0, seen = tag;
+    u32 differ = 0;
     MONOLAYER_UNROLL
-    for (int i = 0; i < N; ++i)
-      if (v[i].v[1] != tag || v[i].v[3] != tag)
-        missing = u32(i) + 1, seen = v[i].v[1] != tag ? v[i].v[1] : v[i].v[3];
-    if (missing == 0) return;
+    for (int i = 0; i < N; ++i) differ |= (v[i].v[1] ^ tag) | (v[i].v[3] ^ tag);
+    if (differ == 0) return;
     if (w.give_up()) {
       awaited a = what;
-      a.part = missing - 1, a.expected = tag, a.seen = seen;
+      a.expected = a.seen = tag;
+      // Which word: asked again, one after the other. To find it in v at each poll would fill the scalar registers.
+      MONOLAYER_NO_UNROLL
+      for (int i = 0; i < N; ++i) {
+        const u32x4 again = T::tagged_load2(address_of(i));
+        if (again.v[1] == tag && again.v[3] == tag) continue;
+        a.part = u32(i / PerPart), a.seen = again.v[1] != tag ? again.v[1] : again.v[3];
+      }
       fail(b, w, a);
       return;
     }

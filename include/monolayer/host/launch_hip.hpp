@@ -18,7 +18,8 @@ namespace monolayer {
 
 /// The persistent kernel of program P for target T: blocks of plan<T, P>::threads threads, one a compute unit.
 template <class T, class P>
-__global__ void __launch_bounds__((T::consumer_waves + 1) * T::wave_size, 1) persistent_kernel(const launch_params p) {
+__global__ void __launch_bounds__((T::consumer_waves + 1) * T::wave_size, 1) persistent_kernel(
+    [[maybe_unused]] const launch_params p) {
 #if defined(__HIP_DEVICE_COMPILE__)
   // Where the arguments are, without a copy of them on the stack.
   run_block<T, P>(*(const launch_params*)__builtin_amdgcn_kernarg_segment_ptr());
