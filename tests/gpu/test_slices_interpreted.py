@@ -84,7 +84,7 @@ class Layers:
             memory[i] ^= 1
         try:
             self.launch(Launch(EVERY, 0, 2, 3), sched="rr", seed=1)
-        except AssertionError as error:
+        except (AssertionError, RuntimeError) as error:
             return str(error)
         return ""
 

@@ -279,9 +279,9 @@ void test_mma() {
 // ---------------------------------------------------------------------------------------------------------------------
 // Weights to bf16
 
-__global__ void widen_e2m1_kernel(const u32* words, const u32* scales, fragment_b* wide, int count) {
+__global__ void widen_e2m1_kernel(const u32* words, fragment_b* wide, int count) {
   const int i = T::block() * 256 + static_cast<int>(threadIdx.x);
-  if (i < count) wide[i] = T::widen_e2m1x8(words[i], scales[i]);
+  if (i < count) wide[i] = T::widen_e2m1x8(words[i], 0);
 }
 __global__ void widen_e4m3_kernel(const u32x2* words, fragment_b* wide, int count) {
   const int i = T::block() * 256 + static_cast<int>(threadIdx.x);
@@ -290,38 +290,25 @@ __global__ void widen_e4m3_kernel(const u32x2* words, fragment_b* wide, int coun
 
 void test_widen() {
   {
-    std::vector<u32> codes, words, scales;
-    for (u32 scale = 0; scale <= T::mxfp4_largest_scale; ++scale) {
-      for (u32 i = 0; i < 64; ++i) {
-        u32 word = 0;  // every code at every place, then random ones
-        for (u32 k = 0; k < 8; ++k) word |= (i < 16 ? (i + 3 * k) % 16 : mix(i, k, scale) % 16) << (4 * k);
-        codes.push_back(word);
-        words.push_back(T::arrange_e2m1x8(word));
-        scales.push_back(scale);
-      }
+    // The scale is not applied here: it multiplies the sums (mxfp4_scales_sums).
+    std::vector<u32> codes, words;
+    for (u32 i = 0; i < 4096; ++i) {
+      u32 word = 0;  // every code at every place, then random ones
+      for (u32 k = 0; k < 8; ++k) word |= (i < 16 ? (i + 3 * k) % 16 : mix(i, k) % 16) << (4 * k);
+      codes.push_back(word);
+      words.push_back(T::arrange_e2m1x8(word));
     }
     const int count = static_cast<int>(words.size());
-    buffer<u32> device_words(words), device_scales(scales);
+    buffer<u32> device_words(words);
     buffer<fragment_b> wide(words.size());
-    launch(widen_e2m1_kernel, (count + 255) / 256, 256, 0, static_cast<const u32*>(device_words.device),
-           static_cast<const u32*>(device_scales.device), wide.device, count);
+    launch(widen_e2m1_kernel, (count + 255) / 256, 256, 0, static_cast<const u32*>(device_words.device), wide.device,
+           count);
     wide.fetch();
-    int wrong = 0, far = 0;
-    for (int i = 0; i < count; ++i) {
-      for (int k = 0; k < 8; ++k) {
-        const double exact = std::ldexp(from_e2m1(codes[i] >> (4 * k) & 15),
-                                        static_cast<int>(scales[i]) - 127 - T::mxfp4_shift);
-        const double got = half_of(wide.host[i], k);
-        if (static_cast<int>(scales[i]) >= T::mxfp4_smallest_exact_scale) {
-          wrong += got != exact;
-        } else {
-          far += !(std::fabs(got - exact) <= 0x1p-134);  // rounded to the nearest subnormal
-        }
-      }
-    }
-    report("widen e2m1", wrong == 0 && far == 0,
-           text("scales %d..%d: %d of %d wrong; below: %d not nearest", T::mxfp4_smallest_exact_scale,
-                T::mxfp4_largest_scale, wrong, 8 * count, far));
+    int wrong = 0;
+    for (int i = 0; i < count; ++i)
+      for (int k = 0; k < 8; ++k)
+        wrong += half_of(wide.host[i], k) != std::ldexp(from_e2m1(codes[i] >> (4 * k) & 15), -126);
+    report("widen e2m1", wrong == 0, text("%d of %d wrong", wrong, 8 * count));
   }
   {
     std::vector<u64> codes;
@@ -345,7 +332,7 @@ void test_widen() {
     wide.fetch();
     int wrong = 0;
     for (int i = 0; i < count; ++i) {
-      for (int k = 0; k < 8; ++k) wrong += half_of(wide.host[i], k) != from_e4m3(codes[i] >> (8 * k) & 255);
+      for (int k = 0; k < 8; ++k) wrong += half_of(wide.host[i], k) != std::ldexp(from_e4m3(codes[i] >> (8 * k) & 255), -120);
     }
     report("widen e4m3", wrong == 0, text("%d of %d wrong", wrong, 8 * count));
   }
@@ -496,9 +483,8 @@ void test_ring_stop() {
   launch(ring_stop_kernel, 1, threads, T::lds_bytes, geometry, static_cast<const u8*>(data.device),
          results.device);
   results.fetch();
-  const u32 batch = std::min(T::ring_batch + 0, geometry.cap);
   report("ring gives up",
-         results.host[0] == geometry.count / batch * batch && results.host[1] == 1 && results.host[2] == 0,
+         results.host[0] == geometry.count && results.host[1] == 1 && results.host[2] == 0,
          text("%u chunks pushed into %u slots, first chunk %u, absent chunk %u", results.host[0],
               geometry.count, results.host[1], results.host[2]));
 }

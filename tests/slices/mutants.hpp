@@ -119,7 +119,7 @@ struct mutant : Base {
     auto& came = order()[{first, tag()}];
     if (k < came.size()) return Base::tagged_load2(first + u64(came[k]) * source_bytes);
     u32x4 v = {};
-    for (u64 s = 0; s < half / source_bytes; ++s) {
+    for (u64 s = half / source_bytes; s-- > 0;) {  // of those that came since, the last rank first
       if (std::find(came.begin(), came.end(), int(s)) != came.end()) continue;
       v = Base::tagged_load2(first + s * source_bytes);
       if (v.v[1] != tag() || v.v[3] != tag()) continue;
