@@ -24,7 +24,7 @@ slice_a_weights good_a() {
 }
 slice_b_weights good_b() {
   return {address(0x1000),
-          {header_for<T, P::router_stage::weights>(C::experts, 1, 2, 1), address(0x2000)},
+          {header_for<T, P::router_stage::weights>(C::router_splits * C::experts, 1, 2, 1), address(0x2000)},
           address(0x3000),
           {packer::gate_up_header(1, 1), address(0x4000)},
           {packer::down_header(1, 1), address(0x5000)},

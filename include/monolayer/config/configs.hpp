@@ -12,7 +12,7 @@ struct glm5_slices {
   static_assert(TP == 1 || TP == 2 || TP == 4 || TP == 8, "glm5_slices: TP is 1, 2, 4 or 8");
   static constexpr int ranks = TP;
   // At TP1 eight rows' expert activations would not fit beside the ring: more rows are several launches.
-  static constexpr int max_rows = TP == 1 ? 4 : 8;
+  static constexpr int max_rows = TP == 1 ? 3 : 8;
   static constexpr int hidden = 6144;
   static constexpr int q_lora = 2048;
   static constexpr int heads = 64 / TP;

@@ -96,7 +96,8 @@ MONOLAYER_HOST_DEVICE constexpr u64 epoch_after(u64 newest, u32 steps) {
   return (e >> 32) != (newest >> 32) ? e + 1 : e;
 }
 
-/// Every max_rows row is pushed in epochs of this period, so that no tagged word is ever older than it.
-inline constexpr u64 full_push_period = u64(1) << 24;
+/// A launch that passes a multiple of this writes the tagged words of the rows that it left out, too: no tag is ever old
+/// enough to come round.
+inline constexpr u64 tag_refresh_period = u64(1) << 24;
 
 }  // namespace monolayer

@@ -80,6 +80,8 @@ MONOLAYER_DEVICE int set_up(const launch_params& p) {
       // A rank that has failed does nothing until it is reset; the whole block decides by this one load.
       T::lds_store4(layout::refused, T::poll4(&p.state->failed.word) != 0 ? 1u : 0u);
     }
+    if (T::lane() >= popcount(all) && T::lane() < max_rows_limit)
+      T::lds_store4(layout::live_rows + 4 * u32(T::lane()), ~0u);
     if (alive)
       T::lds_store4(layout::live_rows + 4 * u32(popcount(all & ((u64(1) << T::lane()) - 1))), u32(T::lane()));
     if (T::lane() < Program::info.slot_count)
@@ -140,9 +142,51 @@ MONOLAYER_DEVICE void produce(const launch_params& p, ring_geometry g, int live)
   producing.ring.drain();  // a block must not end with copies to its LDS in flight
 }
 
-/// The last block to leave moves the state on, unless the rank has failed.
+/// Gives the tagged words of rows that were not live the newest epoch's tag, in the slots that this launch used: their
+/// readers are then all done with older uses. Rare and at the end of a launch; one wave does it.
 template <class T, class Program>
-MONOLAYER_DEVICE void leave(const position& at) {
+MONOLAYER_DEVICE void refresh_tags(const launch_params& p, u32 tag) {
+  using layout = lds_layout<T, Program>;
+  using memory = slot_layout<Program, T::arrivals>;
+  const auto refresh = [&]<int Slot>() {
+    constexpr slot_info s = Program::info.slots[Slot];
+    if constexpr (s.transport == transport::tagged) {
+      constexpr u64 offset = memory::payload_offset(Slot), buffer_bytes = memory::buffer_bytes(Slot);
+      constexpr u64 row_bytes = slot_row_bytes(s);
+      constexpr bool peers = s.scope == scope::peers;
+      if (T::lds_load4(layout::clocks + 16 * Slot + 8) == 0) return;
+      int j = 0;
+      MONOLAYER_NO_UNROLL
+      for (int row = 0; row < Program::info.max_rows; ++row) {
+        if (j < max_rows_limit && int(T::lds_load4(layout::live_rows + 4 * u32(j))) == row) {
+          ++j;
+          continue;
+        }
+        MONOLAYER_NO_UNROLL
+        for (int target = 0; target < s.buffers * (peers ? Program::info.ranks : 1); ++target) {
+          const u64 from = offset + u64(target % s.buffers) * buffer_bytes +
+                           (u64(peers ? p.rank * Program::info.max_rows : 0) + u64(row)) * row_bytes;
+          u8* at = (peers ? p.mailbox[target / s.buffers] : p.slots) + from;
+          MONOLAYER_NO_UNROLL
+          for (u64 word = u64(T::lane()) * 8; word < row_bytes; word += 8 * T::wave_size) {
+            if (peers)
+              T::tagged_store_peer(at + word, u64(tag) << 32);
+            else
+              T::tagged_store(at + word, u64(tag) << 32);
+          }
+        }
+      }
+    }
+  };
+  [&]<int... Slots>(std::integer_sequence<int, Slots...>) {
+    (refresh.template operator()<Slots>(), ...);
+  }(std::make_integer_sequence<int, Program::info.slot_count>{});
+}
+
+/// The last block to leave moves the state on, unless the rank has failed. One lane. Returns the newest epoch's tag when
+/// that passed a multiple of tag_refresh_period, else 0, which is no epoch's tag.
+template <class T, class Program>
+MONOLAYER_DEVICE u32 leave(const position& at) {
   const launch_params& p = *at.params;
   if (T::lds_load4(lds_layout<T, Program>::abort_flag) != 0) {
     record_failure<T, Program>(at);
@@ -151,10 +195,10 @@ MONOLAYER_DEVICE void leave(const position& at) {
   const u64 newest = newest_epoch<T>(p);
   const u32 check_in_base = T::load4(&p.state->check_in_base), exit_base = T::load4(&p.state->exit_base);
   const u32 before = T::fetch_add(&p.state->exits, 1);
-  if (before + 1 != exit_base + at.blocks) return;
+  if (before + 1 != exit_base + at.blocks) return 0;
   if (T::poll4(&p.state->failed.word) != 0) {
     T::fetch_add(&p.state->failed_launches, 1);
-    return;
+    return 0;
   }
   MONOLAYER_NO_UNROLL
   for (int s = 0; s < Program::info.slot_count; ++s)
@@ -164,6 +208,7 @@ MONOLAYER_DEVICE void leave(const position& at) {
   T::store4(reinterpret_cast<u8*>(&p.state->epoch) + 4, u32(epoch >> 32));
   T::store4(&p.state->check_in_base, check_in_base + at.blocks);
   T::store4(&p.state->exit_base, exit_base + at.blocks);
+  return newest / tag_refresh_period != epoch / tag_refresh_period ? u32(epoch) : 0;
 }
 
 }  // namespace detail
@@ -185,12 +230,16 @@ MONOLAYER_DEVICE void run_block(const launch_params& p) {
       at = detail::consume<T, Program>(p, g, live);
   }
   T::block_barrier();
-  if (T::wave() == 0 && T::lane() == 0) {
-    if (failed_before()) {
-      if (at.block == 0) T::fetch_add(&at.params->state->failed_launches, 1);
-    } else {
-      detail::leave<T, Program>(at);
+  if (T::wave() == 0) {
+    u32 refresh = 0;  // lane 0: the tag
+    if (T::lane() == 0) {
+      if (!failed_before())
+        refresh = detail::leave<T, Program>(at);
+      else if (at.block == 0)
+        T::fetch_add(&at.params->state->failed_launches, 1);
     }
+    refresh = T::wave_max(refresh);
+    if (refresh != 0) detail::refresh_tags<T, Program>(*at.params, refresh);
   }
 }
 

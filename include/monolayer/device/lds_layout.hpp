@@ -26,7 +26,7 @@ struct lds_layout {
   static constexpr u32 group = 16;
   static constexpr u32 clocks = group + 48;
   static constexpr u32 failures = clocks + 16 * max_slots;           // awaited [consumer_waves + 1], 32 bytes each
-  static constexpr u32 live_rows = failures + 32 * (T::consumer_waves + 1);  // u32 [8]: row of each live column
+  static constexpr u32 live_rows = failures + 32 * (T::consumer_waves + 1);  // u32 [8]: row of each live column, ~0 past the last
   static constexpr u32 zeros = u32(align_up(live_rows + 32, 64));  // 5 * 64 bytes: the unit of a column without a row
   // routing of the current layer
   static constexpr int pairs = Program::info.max_rows * Program::info.top_k;

@@ -31,29 +31,30 @@ struct mailbox_view {
     for (int peer = 0; peer < Block::info.ranks; ++peer)
       T::tagged_store_peer(b.params->mailbox[peer] + at, u64(b.tag()) << 32 | pair);
   }
-  /// Rows that are pushed in this epoch although they are not live: none, or all when old tags could come round.
-  MONOLAYER_DEVICE static bool pushes_dead_rows(const Block& b) {
-    static_assert(full_push_period <= 0x80000000u && (full_push_period & (full_push_period - 1)) == 0);
-    return (u32(T::opaque(int(b.tag()))) & u32(full_push_period - 1)) == 0;
-  }
-
-  /// Eight columns of one row: the f32 sum over the ranks, in rank order. All words are asked for at once.
+  /// Eight columns of one row: the f32 sum over the ranks, in rank order. All words are asked for at once, or half
+  /// of the columns after the other where a lane's registers are few.
   MONOLAYER_DEVICE void sum8(Block& b, int row, int column, float (&total)[8]) const {
-    constexpr int ranks = Block::info.ranks;
+    constexpr int ranks = Block::info.ranks, halves = T::wave_size == 32 && ranks > 2 ? 1 : 2;  // at once
     const u8* mailbox = b.params->mailbox[b.params->rank];
-    u32x4 v[2 * ranks];
-    wait_tagged<2>(b, v, [&](int i) { return mailbox + word_offset(i / 2, row, column) + 16 * (i % 2); }, b.tag(),
-                b.params->peer_deadline_ns, {failure::peer_wait, u32(Slot), 0, 0, 0});
     MONOLAYER_UNROLL
     for (int i = 0; i < 8; ++i) total[i] = 0.0f;
     MONOLAYER_UNROLL
-    for (int source = 0; source < ranks; ++source)
+    for (int from = 0; from < 2; from += halves) {
+      u32x4 v[halves * ranks];
+      wait_tagged<halves>(
+          b, v,
+          [&](int i) { return mailbox + word_offset(i / halves, row, column) + 16 * (from + i % halves); }, b.tag(),
+          b.params->peer_deadline_ns, {failure::peer_wait, u32(Slot), 0, 0, 0});
       MONOLAYER_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const u32 pair = v[2 * source + i / 2].v[2 * (i % 2)];
-        total[2 * i] = add(total[2 * i], low_bf16(pair));
-        total[2 * i + 1] = add(total[2 * i + 1], high_bf16(pair));
-      }
+      for (int source = 0; source < ranks; ++source)
+        MONOLAYER_UNROLL
+        for (int i = 0; i < 2 * halves; ++i) {
+          const u32 pair = v[source * halves + i / 2].v[2 * (i % 2)];
+          const int at = 4 * from + 2 * i;
+          total[at] = add(total[at], low_bf16(pair));
+          total[at + 1] = add(total[at + 1], high_bf16(pair));
+        }
+    }
   }
 };
 

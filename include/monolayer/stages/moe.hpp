@@ -157,27 +157,11 @@ struct experts_down {
     const int count = 1 + distinct;
     b.next_chunk += u32(count * run_chunks);
     const int first = tile * tile_features;
-    if (mailbox_view<Block, Slot>::pushes_dead_rows(b)) push_dead_rows(b, out, first);
     return combine<weights>(b, sums, [&](int feature, int j, bool valid, float (&y)[1]) {
       const u32 own = from_float<bf16>(y[0]).bits;
       const u32 pair = own | T::shuffle_xor(own, 1) << 16;
       if (valid && feature % 2 == 0) out.push(b, b.row(j), first + feature, pair);
     });
-  }
-
- private:
-  template <class Block, class View>
-  MONOLAYER_DEVICE static void push_dead_rows(const Block& b, const View& out, int first) {
-    using T = typename Block::target;
-    if (T::wave() != 0) return;
-    int j = 0;
-    MONOLAYER_NO_UNROLL
-    for (int row = 0; row < Block::info.max_rows; ++row) {
-      if (j < b.live && b.row(j) == row)
-        ++j;
-      else if (T::lane() < tile_features / 2)
-        out.push(b, row, first + 2 * T::lane(), 0);
-    }
   }
 };
 
