@@ -265,10 +265,10 @@ TEST_CASE("sizes") {
         }),
         rule::fan_out, {slice_b, down, act, 256LL * 8 * 16384 * 2, 32'000'000});
   check(after([](auto& p) {
-          p.slots[logits].columns = 320;
-          stage(p, slice_b, router).tiles = 20;
+          p.slots[logits].columns = 1280;
+          stage(p, slice_b, router).tiles = 80;
         }),
-        rule::tagged_size, {-1, -1, logits, 320LL * 8 * 8, 16384});
+        rule::tagged_size, {-1, -1, logits, 1280LL * 8 * 8, 65536});
 }
 
 TEST_CASE("words of the rules") {

@@ -102,7 +102,7 @@ MONOLAYER_RULE(fan_out, bytes_and_limit,
                "fan_out: bytes x readers of a slot exceed fan_out_limit at max_rows: fold the slot "
                "first, or raise the limit")
 MONOLAYER_RULE(tagged_size, bytes_and_limit,
-               "tagged_size: a tagged slot of more than 16 KiB should be counted")
+               "tagged_size: a tagged slot of more than 64 KiB should be counted")
 // clang-format on
 #undef MONOLAYER_RULE
 

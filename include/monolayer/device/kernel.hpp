@@ -230,14 +230,13 @@ MONOLAYER_DEVICE void run_block(const launch_params& p) {
       at = detail::consume<T, Program>(p, g, live);
   }
   T::block_barrier();
-  if (T::wave() == 0) {
-    u32 refresh = 0;  // lane 0: the tag
-    if (T::lane() == 0) {
-      if (!failed_before())
-        refresh = detail::leave<T, Program>(at);
-      else if (at.block == 0)
-        T::fetch_add(&at.params->state->failed_launches, 1);
-    }
+  if (T::wave() != 0) return;
+  if (failed_before()) {
+    if (at.block == 0 && T::lane() == 0) T::fetch_add(&at.params->state->failed_launches, 1);
+  } else if (T::lds_flag_load(layout::abort_flag) != 0) {
+    if (T::lane() == 0) detail::leave<T, Program>(at);  // it drains its stores: no other lane may wait for it
+  } else {
+    u32 refresh = T::lane() == 0 ? detail::leave<T, Program>(at) : 0;
     refresh = T::wave_max(refresh);
     if (refresh != 0) detail::refresh_tags<T, Program>(*at.params, refresh);
   }
