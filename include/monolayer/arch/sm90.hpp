@@ -420,12 +420,6 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   }
 
   MONOLAYER_DEVICE static u32 rotate_left(u32 word, int by) { return __funnelshift_l(word, word, by); }
-  /// Both halves' products, rounded to nearest; subnormal operands and products are kept.
-  MONOLAYER_DEVICE static u32 multiply_bf16x2(u32 a, u32 b) {
-    u32 product;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-    return product;
-  }
   MONOLAYER_DEVICE static void mma_step(fragment_d& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

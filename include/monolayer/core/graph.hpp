@@ -94,4 +94,12 @@ struct program_info {
   long long fan_out_limit = 6'000'000;  // most bytes x readers of one slot at max_rows
 };
 
+/// Parts that the tiles of a stage fall into: those of the slot that it writes or of one that it reads part by part.
+MONOLAYER_HOST_DEVICE constexpr int parts_of_stage(const program_info& p, const stage_info& s) {
+  int parts = s.writes >= 0 ? p.slots[s.writes].parts : 1;
+  for (const slot_read& r : s.reads)
+    if (r.slot >= 0 && r.reach == reach::own && p.slots[r.slot].parts > parts) parts = p.slots[r.slot].parts;
+  return parts;
+}
+
 }  // namespace monolayer

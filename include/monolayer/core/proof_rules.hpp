@@ -59,15 +59,6 @@ constexpr long long fan_out_bytes(const program_info& p, const stage_info& reade
   const slot_info& s = p.slots[r.slot];
   return use_bytes(p, s) / (r.reach == reach::own ? s.parts : 1) * reader_count(reader, r, s);
 }
-/// The parts by which a by_group stage's tiles are dealt to groups: the most that it writes or reads one by
-/// one.
-constexpr int group_parts(const program_info& p, const stage_info& st) {
-  int parts = st.writes >= 0 ? p.slots[st.writes].parts : 1;
-  for (const slot_read& r : st.reads)
-    if (r.slot >= 0 && r.reach == reach::own && p.slots[r.slot].parts > parts) parts = p.slots[r.slot].parts;
-  return parts;
-}
-
 // ---- One function a rule
 
 namespace proofs {
@@ -252,7 +243,7 @@ constexpr defect find_group_scope(const program_info& p) {
     const slot_info& s = p.slots[slot];
     if (s.scope != scope::group) return defect{};
     if (!st.by_group || !own) return defect{rule::group_scope, k, i, slot, 0, 1};
-    const int parts = group_parts(p, st);
+    const int parts = parts_of_stage(p, st);
     return parts == s.parts ? defect{} : defect{rule::group_scope, k, i, slot, s.parts, parts};
   };
   if (const defect d = each_write(p, [&](int k, int i, const stage_info& st, const slot_info&) {
@@ -265,7 +256,7 @@ constexpr defect find_group_scope(const program_info& p) {
           }))
     return d;
   return each_stage(p, [&](int k, int i, const stage_info& st) {
-    const int parts = group_parts(p, st);
+    const int parts = parts_of_stage(p, st);
     const bool good = !st.by_group || st.tiles % parts == 0;
     return good ? defect{} : defect{rule::group_scope, k, i, -1, st.tiles, parts};
   });

@@ -128,11 +128,6 @@ struct slot_view {
   MONOLAYER_DEVICE static slot_view current(const Block& b) {
     return use(b, b.template clock<Slot>().uses);
   }
-  /// The newest use by an earlier layer.
-  template <class Block>
-  MONOLAYER_DEVICE static slot_view earlier(const Block& b) {
-    return use(b, b.template clock<Slot>().uses - 1);
-  }
 
   MONOLAYER_DEVICE u8* at(int row, int column) const {
     return base + u64(row) * row_bytes +

@@ -18,9 +18,6 @@ struct producer {
   const layer_entry* entry = nullptr;
   u32 layer = 0;
 
-  MONOLAYER_DEVICE watch<T> wait_for_block() const {
-    return {layout::abort_flag, params->state, params->local_deadline_ns};
-  }
   /// Waits, in LDS, until the consumers have routed this layer.
   MONOLAYER_DEVICE bool wait_routing() {
     // Lanes may see the flag change at different times, and must go on together.

@@ -55,14 +55,6 @@ MONOLAYER_HOST_DEVICE constexpr int owner_offset(const kind_info& kind, int stag
   return at;
 }
 
-/// Parts that the tiles of a stage fall into: those of the slot that it writes or of one that it reads part by part.
-MONOLAYER_HOST_DEVICE constexpr int parts_of_stage(const program_info& p, const stage_info& s) {
-  int parts = s.writes >= 0 ? p.slots[s.writes].parts : 1;
-  for (const slot_read& r : s.reads)
-    if (r.slot >= 0 && r.reach == reach::own && p.slots[r.slot].parts > parts) parts = p.slots[r.slot].parts;
-  return parts;
-}
-
 MONOLAYER_HOST_DEVICE constexpr bool has_own_reads(const stage_info& s) {
   for (const slot_read& r : s.reads)
     if (r.slot >= 0 && r.reach == reach::own) return true;
@@ -387,7 +379,7 @@ MONOLAYER_DEVICE bool produce_layer(Producer& p, u32 kind) {
         with_stage<P>(number, [&]<class Stage>() {
           if constexpr (!std::is_void_v<typename Stage::code::weights>) {
             constexpr u32 run_chunks = u32(Stage::code::run_chunks);
-            from = Stage::code::template run<routing>(*p.entry, tile, int(c / run_chunks)).address +
+            from = Stage::code::template run<routing>(*p.entry, tile, int(c / run_chunks)) +
                    u64(c % run_chunks) * Stage::code::weights::chunk_bytes;
           }
         });

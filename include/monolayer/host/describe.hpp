@@ -93,7 +93,7 @@ inline void add_stage(std::string& out, const program_info& p, const program_inf
   out += "  +- " + left(st.name, 16) + " " + (st.routed ? "up to " : "") + count(st.tiles, "tile");
   if (st.tile_columns > 0) out += " x " + count(st.tile_columns, "column");
   if (st.routed) out += ", routed";
-  if (st.by_group) out += ", by group (" + count(group_parts(p, st), "part") + ")";
+  if (st.by_group) out += ", by group (" + count(parts_of_stage(p, st), "part") + ")";
   if (st.streamed > 0)
     out += st.streamed == 1 ? ", streams 1 matrix" : ", streams " + std::to_string(st.streamed) + " matrices";
   if (weight_bytes != nullptr && *weight_bytes > 0) out += ", " + megabytes(*weight_bytes);

@@ -66,9 +66,9 @@ struct routed_gate_up {
     return 1;
   }
   template <class Routing>
-  MONOLAYER_DEVICE static weight_run run(const layer_entry& entry, int tile, int) {
-    return {layer_data<typename Routing::T>(entry, Data) + u64(Routing::expert(tile / column_tiles)) * expert_bytes +
-            u64(tile % column_tiles) * weights::bytes};
+  MONOLAYER_DEVICE static const u8* run(const layer_entry& entry, int tile, int) {
+    return layer_data<typename Routing::T>(entry, Data) + u64(Routing::expert(tile / column_tiles)) * expert_bytes +
+            u64(tile % column_tiles) * weights::bytes;
   }
 
   template <class Block>
@@ -126,11 +126,11 @@ struct experts_down {
     return 1 + Routing::distinct_experts();
   }
   template <class Routing>
-  MONOLAYER_DEVICE static weight_run run(const layer_entry& entry, int tile, int i) {
+  MONOLAYER_DEVICE static const u8* run(const layer_entry& entry, int tile, int i) {
     const u8* expert = i == 0 ? layer_data<typename Routing::T>(entry, SharedData)
                               : layer_data<typename Routing::T>(entry, RoutedData) +
                                     u64(Routing::expert(i - 1)) * expert_bytes;
-    return {expert + u64(tile) * weights::bytes};
+    return expert + u64(tile) * weights::bytes;
   }
 
   template <class Block>

@@ -6,11 +6,6 @@
 
 namespace monolayer::stages {
 
-/// One run of consecutive chunks that a tile streams.
-struct weight_run {
-  const u8* address;
-};
-
 /// Packed weights of a stage whose tiles each stream one run from layer_entry::data[Data].
 template <class Tile, int Data>
 struct plain_stream {
@@ -21,8 +16,8 @@ struct plain_stream {
     return 1;
   }
   template <class Routing>
-  MONOLAYER_DEVICE static weight_run run(const layer_entry& entry, int tile, int) {
-    return {layer_data<typename Routing::T>(entry, Data) + u64(tile) * Tile::bytes};
+  MONOLAYER_DEVICE static const u8* run(const layer_entry& entry, int tile, int) {
+    return layer_data<typename Routing::T>(entry, Data) + u64(tile) * Tile::bytes;
   }
 };
 

@@ -3,9 +3,9 @@
 //
 // A bf16 pair lies in one word, the even k in the low half. A code's sign goes to bit 15 of its half; its
 // exponent and mantissa go, as they are, to the lowest exponent bits and the highest mantissa bits: a
-// (perhaps subnormal) bf16 that is the code's value times 2^-126 (e2m1) or 2^-120 (e4m3). One multiplication
-// makes it exact. The orders below let the device reach these places with few rotations and masks: 9
-// operations for 8 e2m1 codes, 10 for 8 e4m3 codes.
+// (perhaps subnormal) bf16 that is the code's value times 2^-126 (e2m1) or 2^-120 (e4m3). Nothing
+// is multiplied in registers: the results are (wave32_layout's shifts). The orders below let the device reach
+// these places with few rotations and masks: 9 operations for 8 e2m1 codes, 10 for 8 e4m3 codes.
 #pragma once
 
 #include <cstdint>
