@@ -28,12 +28,21 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   static constexpr u32 lds_bytes = 227 * 1024;
   static constexpr u32 in_flight_bytes = 64 * 1024;
   static constexpr int mxfp4_largest_scale = 252;
+  static constexpr bool few_scalars = false;  // uniform values that wait are better off in vector registers
   MONOLAYER_DEVICE static int opaque(int x) { return x; }
   MONOLAYER_DEVICE static int park(int x) { return x; }
   MONOLAYER_DEVICE static const void* opaque(const void* p) { return p; }  // arguments lie in constant memory
   // --- identities
-  MONOLAYER_DEVICE static int lane() { return static_cast<int>(threadIdx.x % 32); }
-  MONOLAYER_DEVICE static int wave() { return static_cast<int>(threadIdx.x / 32); }
+  /// Opaque at each use: what follows from the thread's number is cheap to find again, and the compiler would otherwise
+  /// compute it for all stages before the loop over layers and hold it in registers (20 of 128 for attention alone). The
+  /// number itself stays in a register: to read the special register at each use costs a tile 0.2 us.
+  MONOLAYER_DEVICE static u32 thread() {
+    u32 x = threadIdx.x;
+    asm volatile("" : "+r"(x));
+    return x;
+  }
+  MONOLAYER_DEVICE static int lane() { return static_cast<int>(thread() % 32); }
+  MONOLAYER_DEVICE static int wave() { return static_cast<int>(thread() / 32); }
   MONOLAYER_DEVICE static int block() { return static_cast<int>(blockIdx.x); }
   MONOLAYER_DEVICE static int blocks() { return static_cast<int>(gridDim.x); }
   MONOLAYER_DEVICE static int group_of_block(int) { return 0; }  // no clusters yet: the GPU is one group
@@ -48,8 +57,8 @@ struct sm90 : wave32_layout, sm90_weight_bits {
 
   // --- weights to bf16 (see weight_bits.hpp for the bit order)
   MONOLAYER_DEVICE static fragment_b widen_e2m1x8(u32 word, u32 /*scale*/) {
-    const u32 last = (rotate_left(word, 2) & e2m1_last_low) | (rotate_left(word, 10) & e2m1_last_high);
-    return {{word & e2m1_mask, rotate_left(word, 28) & e2m1_mask, rotate_left(word, 22) & e2m1_mask, last}};
+    const u32 last = ((word << 6) & e2m1_last_low) | ((word >> 2) & e2m1_last_high);
+    return {{word & e2m1_mask, (word << 4) & e2m1_mask, rotate_left(word, 10) & e2m1_mask, last}};
   }
   MONOLAYER_DEVICE static fragment_b widen_e4m3x8(u32x2 words) {
     fragment_b wide;
@@ -82,6 +91,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   MONOLAYER_DEVICE static void lds_store2(lds_address at, u16 value) { *lds<u16>(at) = value; }
   MONOLAYER_DEVICE static void lds_store4(lds_address at, u32 value) { *lds<u32>(at) = value; }
   MONOLAYER_DEVICE static void lds_store16(lds_address at, u32x4 value) { *lds<uint4>(at) = to(value); }
+  MONOLAYER_DEVICE static u32 lds_fetch_add(lds_address at, u32 value) { return atomicAdd(lds<u32>(at), value); }
   /// Releases the calling lane's earlier stores; where other lanes stored too, wave_sync() goes before it.
   MONOLAYER_DEVICE static void lds_flag_store(lds_address at, u32 value) {
     asm volatile("st.release.cta.shared::cta.u32 [%0], %1;" ::"r"(shared(at)), "r"(value) : "memory");
@@ -91,6 +101,7 @@ struct sm90 : wave32_layout, sm90_weight_bits {
     asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];" : "=r"(value) : "r"(shared(at)) : "memory");
     return value;
   }
+  MONOLAYER_DEVICE static u32 lds_flag_load_own(lds_address at) { return lds_flag_load(at); }
 
   // --- memory written before the launch. Not through ld.global.nc either: the last block of a launch moves
   // on state
@@ -308,24 +319,28 @@ struct sm90 : wave32_layout, sm90_weight_bits {
     }
 
     // --- consumers. A wave asks for chunks in ascending order, so its place in the ring moves on by small steps.
-    template <class Watch>
-    MONOLAYER_DEVICE bool wait_full(u32 chunk, Watch& watch) {
-      while (chunk >= known_started_) {
-        known_started_ = __shfl_sync(all_lanes, lds_flag_load(started_at()), 0);  // one answer for all lanes
-        if (chunk >= known_started_ && __any_sync(all_lanes, watch.give_up())) return false;
-      }
+    /// Whether the chunk has landed; one answer for all lanes. It may sleep a while for a chunk on its way.
+    MONOLAYER_DEVICE bool landed(u32 chunk) {
+      if (chunk >= known_started_) known_started_ = lds_flag_load(started_at());  // a lane's own answer
       slot_ += chunk - chunk_;
       chunk_ = chunk;
-      while (slot_ >= geometry_.count) {
+      const bool next_round = slot_ >= geometry_.count;
+      slot_ -= next_round ? geometry_.count : 0;
+      round_ += next_round ? 1 : 0;
+      while (slot_ >= geometry_.count) {  // small rings only
         slot_ -= geometry_.count;
         ++round_;
       }
-      if (__all_sync(all_lanes, try_wait(full_at(slot_), round_))) return true;
-      while (!__all_sync(all_lanes, try_wait(full_at(slot_), round_)))
+      const bool over = try_wait(full_at(slot_), round_);
+      return __all_sync(all_lanes, over && chunk < known_started_) != 0;
+    }
+    template <class Watch>
+    MONOLAYER_DEVICE bool wait_full(u32 chunk, Watch& watch) {
+      while (!landed(chunk))
         if (__any_sync(all_lanes, watch.give_up())) return false;
       return true;
     }
-    /// `chunk` is the one that wait_full() was last asked for.
+    /// `chunk` is the one that landed() or wait_full() was last asked for.
     MONOLAYER_DEVICE lds_address slot(u32 /*chunk*/) const { return geometry_.slots + slot_ * geometry_.slot_bytes; }
     MONOLAYER_DEVICE void release(u32 /*chunk*/, u32 credits) const {
       __syncwarp();

@@ -102,6 +102,8 @@ concept target = requires(int lane, u32 word, u64 wide, float number, lds_addres
   { T::b_column(lane) } -> std::same_as<int>;     // 0..columns-1
   { T::d_row(lane, 0) } -> std::same_as<int>;     // 0..15
   { T::d_column(lane, 0) } -> std::same_as<int>;  // 0..columns-1
+  // Whether wave-uniform values that wait are better off parked (below).
+  { T::few_scalars } -> std::convertible_to<bool>;
   // The same address of constant memory, about which the compiler may assume nothing that it knew before.
   { T::opaque(source) } -> std::same_as<const void*>;
   { T::opaque(lane) } -> std::same_as<int>;  // the same for a wave-uniform number
@@ -144,9 +146,14 @@ concept target = requires(int lane, u32 word, u64 wide, float number, lds_addres
   { T::lds_store2(at, u16{}) } -> std::same_as<void>;
   { T::lds_store4(at, word) } -> std::same_as<void>;
   { T::lds_store16(at, quad) } -> std::same_as<void>;
+  // Adds to a word and returns what it held before; lanes of any wave may do so at once. Sums do not depend on the order
+  // of the adds; the old values do, so they may only hand out places whose order does not matter. Between adds and plain
+  // accesses of a word stands a barrier, as between stores and loads.
+  { T::lds_fetch_add(at, word) } -> std::same_as<u32>;
   // A flag in LDS that other waves of the block poll (abort, routing ready): never a plain access.
   { T::lds_flag_store(at, word) } -> std::same_as<void>;  // release: earlier LDS stores of this wave first
-  { T::lds_flag_load(at) } -> std::same_as<u32>;          // acquire
+  { T::lds_flag_load(at) } -> std::same_as<u32>;          // acquire; all active lanes ask for the same word
+  { T::lds_flag_load_own(at) } -> std::same_as<u32>;      // acquire; each lane a word of its own
   // --- memory written before the launch (weights' scales, norms, tables): ordinary loads
   { T::load4(source) } -> std::same_as<u32>;
   { T::load8(source) } -> std::same_as<u32x2>;

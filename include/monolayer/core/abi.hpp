@@ -47,13 +47,14 @@ struct device_state {
   u32 exit_base;
   u32 uses[max_slots];   // completed uses of each slot
   u32 failed_launches;   // launches that found or met a failure since the last reset
-  u32 reserved[11];
+  u32 bad_entries;       // per-step metadata out of range since the last reset: entries that launches left out
+  u32 reserved[10];
   alignas(128) u32 check_in;   // one arrival a block at its start
   alignas(128) u32 exits;      // one arrival a block at its end
   alignas(128) failure_record failed;
 };
 
-inline constexpr int max_layer_data = 14;
+inline constexpr int max_layer_data = 30;
 
 /// One layer of a span, in device memory. `data` holds the packed weights and norms of the kind, in the order of the
 /// kind's own enumeration.
@@ -70,6 +71,24 @@ MONOLAYER_DEVICE const u8* layer_data(const layer_entry& entry, int index) {
   return reinterpret_cast<const u8*>(u64(v.v[1]) << 32 | v.v[0]);
 }
 
+/// What the rows of a step refer to: positions, the paged caches' geometry, index lists. Device memory, as the engine
+/// fills it for the step; all layers of a span share it. Global slot s lies in block s / block_size of a cache at place
+/// s % block_size; token t of a row lies in slot block_table[request][t / block_size] * block_size + t % block_size.
+struct batch_view {
+  const long long* positions;      // [rows]: of the row's token in its request
+  const int* block_table;          // [requests][block_table_stride]
+  long long block_table_stride;    // entries
+  const int* requests;             // [rows]: request of each row; null: row r is request r
+  const int* list_starts;          // [rows + 1], CSR: row r attends to list[list_starts[r] .. list_starts[r + 1])
+  const int* list;                 // global slots; these two may be null where every span starts with an indexer
+  const float* rope;               // [rope_positions][rope]: rope / 2 cosines, then as many sines
+  u64 rope_positions;
+  u64 cache_slots;                 // slots 0 .. cache_slots - 1 exist
+  u64 kv_block_stride, kv_row_stride, index_block_stride;  // bytes
+  u32 block_size;
+  u32 reserved;
+};
+
 /// Arguments of a launch, by value.
 struct launch_params {
   device_state* state;
@@ -81,6 +100,7 @@ struct launch_params {
   u8* arrivals;           // slot_layout<...>::arrival_bytes
   u8* mailbox[max_ranks];              // every rank's mailbox as this rank addresses it
   device_state* peer_state[max_ranks];
+  batch_view batch;
   u64 local_deadline_ns, peer_deadline_ns;
   int layer_count;
   int rows;

@@ -57,8 +57,11 @@ constexpr long long reader_count(const stage_info& reader, const slot_read& r, c
 }
 constexpr long long fan_out_bytes(const program_info& p, const stage_info& reader, const slot_read& r) {
   const slot_info& s = p.slots[r.slot];
-  return use_bytes(p, s) / (r.reach == reach::own ? s.parts : 1) * reader_count(reader, r, s);
+  const bool row_is_part = r.reach == reach::own && reader.by_row && s.parts == p.max_rows;
+  const int share = (r.reach == reach::own ? s.parts : 1) * (reader.by_row && !row_is_part ? p.max_rows : 1);
+  return use_bytes(p, s) / share / r.share * reader_count(reader, r, s);
 }
+
 // ---- One function a rule
 
 namespace proofs {
@@ -165,10 +168,10 @@ constexpr defect find_token_shape(const program_info& p) {
 
 constexpr defect find_stage_shape(const program_info& p) {
   return each_stage(p, [&](int k, int i, const stage_info& st) {
-    const int pairs = st.routed ? p.max_rows * p.top_k : 1;
+    const int pairs = st.routed ? p.max_rows * p.top_k : row_copies(p, st);
     const bool counted = st.units_per_tile >= 1 && st.tile_columns >= 0;
     if (st.tiles < 1 || st.tiles % pairs != 0 || !counted ||
-        (st.routed && (st.by_group || st.units_per_tile != 1)))
+        (st.routed && (st.by_group || st.by_row || st.units_per_tile != 1)))
       return defect{rule::stage_shape, k, i, st.writes, st.tiles, pairs};
     return defect{};
   });
@@ -225,7 +228,7 @@ constexpr defect find_arrivals(const program_info& p) {
 constexpr defect find_coverage(const program_info& p) {
   return each_write(p, [&](int k, int i, const stage_info& st, const slot_info& s) {
     // The columns of a routed slot are [top_k places][columns of a place].
-    const long long covered = 1LL * st.tiles / (st.routed ? p.max_rows : 1) * st.tile_columns;
+    const long long covered = 1LL * st.tiles / row_copies(p, st) * st.tile_columns;
     return covered == s.columns ? defect{} : defect{rule::coverage, k, i, st.writes, covered, s.columns};
   });
 }

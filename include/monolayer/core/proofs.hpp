@@ -67,7 +67,8 @@ MONOLAYER_RULE(token_shape, columns_and_wanted,
                "token_shape: a token is counted and has no columns; every other slot has columns")
 MONOLAYER_RULE(stage_shape, tiles_and_divisor,
                "stage_shape: tiles and units_per_tile are positive; a routed stage has a multiple "
-               "of max_rows * top_k tiles, one unit a tile, and is not by_group")
+               "of max_rows * top_k tiles, one unit a tile, and is not by_group; a stage by_row has a "
+               "multiple of max_rows tiles")
 MONOLAYER_RULE(one_writer, writers, "one_writer: two stages of a kind write the same slot")
 MONOLAYER_RULE(writer_first, writer_and_reader,
                "writer_first: a stage reads a slot that no stage before it in its kind writes")

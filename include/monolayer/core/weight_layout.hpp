@@ -37,6 +37,12 @@ struct fp8_channel {
   static constexpr const char* name = "fp8_channel";
   static constexpr int piece_bytes = 8, scale_bytes = 0, chunk_scale_bytes = 64, unit_limit = 2;
 };
+/// e4m3fn with an f32 factor for each 16 features x 32 k (`scale` [step] within a unit): what fp8_block becomes when a
+/// matrix is transposed and its rows begin inside a block, as the heads of kv_b do. No checkpoint holds it.
+struct fp8_steps {
+  static constexpr const char* name = "fp8_steps";
+  static constexpr int piece_bytes = 8, scale_bytes = 4 * steps_per_unit, chunk_scale_bytes = 0, unit_limit = 2;
+};
 /// OCP MX FP4: two e2m1 a byte, one e8m0 scale for 32 consecutive k (scale byte [feature][step] within a unit).
 struct mxfp4 {
   static constexpr const char* name = "mxfp4";
@@ -48,11 +54,26 @@ inline constexpr bool is_mxfp4 = false;
 template <>
 inline constexpr bool is_mxfp4<mxfp4> = true;
 template <class F>
+inline constexpr bool has_step_scale = false;  // an f32 factor on the sums of each step of 32 k
+template <>
+inline constexpr bool has_step_scale<fp8_steps> = true;
+template <class F>
 inline constexpr bool has_sum_scale = false;  // an f32 factor on the sums of a unit
 template <int N, int K>
 inline constexpr bool has_sum_scale<fp8_block<N, K>> = true;
 template <>
 inline constexpr bool has_sum_scale<fp8_channel> = true;
+
+/// The format in which W_UK, the transposed half of kv_b, is packed for a checkpoint's format F.
+template <class F>
+struct absorbed_format {
+  static_assert(!is_mxfp4<F>, "absorbed_format: kv_b is bf16 or FP8");
+  using type = fp8_steps;
+};
+template <>
+struct absorbed_format<bf16_weights> {
+  using type = bf16_weights;
+};
 
 /// Geometry of the packed form of one matrix [features][k] in format F, in tiles of `Subtiles` blocks of 16 features
 /// (gate and up: 2). k is padded with zeros to a multiple of 128.

@@ -2,8 +2,11 @@
 // and the barrier of the consumer waves. Nothing here waits for another block (sync.hpp does), so neither can a stage.
 #pragma once
 
+#include <type_traits>
+
 #include "monolayer/core/math.hpp"
 #include "monolayer/core/types.hpp"
+#include "monolayer/core/walk_table.hpp"
 #include "monolayer/device/lds_layout.hpp"
 #include "monolayer/device/watch.hpp"
 
@@ -36,6 +39,54 @@ class parked {
   int value_;
 };
 
+/// The same of 64 bits.
+template <class T>
+class parked64 {
+ public:
+  MONOLAYER_DEVICE operator u64() const { return u64(u32(high_)) << 32 | u32(low_); }
+  MONOLAYER_DEVICE parked64& operator=(u64 x) {
+    low_ = u32(x);
+    high_ = u32(x >> 32);
+    return *this;
+  }
+
+ private:
+  parked<T> low_, high_;
+};
+
+/// A pointer, the same in all lanes, to what was written before the launch. What was loaded through it before is not
+/// kept: the parameters are 300 bytes, and held from stage to stage they would fill CDNA's scalar registers.
+template <class T, class To>
+class parked_pointer {
+ public:
+  MONOLAYER_DEVICE operator const To*() const {
+    if constexpr (T::few_scalars)
+      return static_cast<const To*>(T::opaque(reinterpret_cast<const void*>(u64(word_))));
+    else
+      return static_cast<const To*>(T::opaque(pointer_));
+  }
+  MONOLAYER_DEVICE const To* operator->() const { return *this; }
+  MONOLAYER_DEVICE parked_pointer& operator=(const To* p) {
+    if constexpr (T::few_scalars)
+      word_ = reinterpret_cast<u64>(p);
+    else
+      pointer_ = p;
+    return *this;
+  }
+
+ private:
+  struct nothing {};
+  [[no_unique_address]] std::conditional_t<T::few_scalars, parked64<T>, nothing> word_;
+  [[no_unique_address]] std::conditional_t<T::few_scalars, nothing, const To*> pointer_{};
+};
+
+/// Zeros, made where they are needed: the compiler would hold them in four registers from the kernel's start.
+template <class T>
+MONOLAYER_DEVICE u32x4 zeros() {
+  const u32 zero = u32(T::opaque(0));
+  return {{zero, zero, zero, zero}};
+}
+
 template <class T, class Program>
 struct block {
   using target = T;
@@ -45,22 +96,26 @@ struct block {
   static constexpr program_info info = Program::info;
   static constexpr int threads = T::consumer_waves * T::wave_size;
 
-  const launch_params* params;
+  parked_pointer<T, launch_params> all_params;
+  const launch_params* params;  // the same, of the current stage
   typename T::consumer_group group;
   typename T::ring ring;
-  const layer_entry* entry = nullptr;  // of the current layer
-  u64 epoch = 0;
+  parked_pointer<T, layer_entry> entry;  // of the current layer
+  parked64<T> epoch;
   parked<T> number, blocks;  // T::block() and T::blocks()
   parked<T> layer;     // index in the span
+  parked<T> kind;      // of the layer
   parked<T> stage;     // index in the kind
   parked<T> tile;
   u32 next_chunk = 0;  // number of the first chunk of the current tile
+  parked<T> combined;  // tiles that ended with combine() so far
   parked<T> syncs;
   parked<T> staged;    // what the staged rows hold: 0 nothing, else layer * 16 + the input's number
   parked<T> routed;    // routing_epoch() of the routing in LDS
   int live = 0;        // live rows; column j of the matrix unit is the j-th of them
 
   MONOLAYER_DEVICE block(const launch_params& p, ring_geometry g) : params(&p), group(layout::group), ring(g) {
+    all_params = params;
     number = u32(T::block());
     blocks = u32(T::blocks());
   }
@@ -68,7 +123,23 @@ struct block {
   MONOLAYER_DEVICE static int thread() { return T::wave() * T::wave_size + T::lane(); }
   /// Row of the launch that column j holds.
   MONOLAYER_DEVICE int row(int j) const { return int(T::lds_load4(layout::live_rows + 4 * u32(j))); }
-  MONOLAYER_DEVICE u32 tag() const { return u32(epoch); }
+  /// The live column that holds a row of the launch, -1 for a row that is not live. All lanes ask for the same row.
+  MONOLAYER_DEVICE int column_of(int row) const {
+    int column = -1;
+    for (int j = 0; j < info.max_rows; ++j)
+      if (j < live && this->row(j) == row) column = j;
+    return T::opaque(column);  // the compiler learns that all lanes get the same
+  }
+  MONOLAYER_DEVICE u32 tag() const { return u32(u64(epoch)); }
+
+  /// The table's row of the current stage; asked for anew where it is needed, since it is cheaper to find than to hold.
+  MONOLAYER_DEVICE const stage_row& table() const {
+    return walk_table<Program, T::arrivals>.stages[T::opaque(int(kind))][T::opaque(int(stage))];
+  }
+  /// Whether the current layer's kind writes a slot.
+  MONOLAYER_DEVICE bool writes(int slot) const {
+    return (walk_table<Program, T::arrivals>.kinds[T::opaque(int(kind))].writes >> slot & 1u) != 0;
+  }
 
   /// Barrier of the consumer waves. False: the block leaves; all waves get the same answer, because a wave that gives
   /// up names the first barrier at which the others shall follow it (see abort()).

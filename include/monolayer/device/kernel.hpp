@@ -68,7 +68,18 @@ template <class T, class Program>
 MONOLAYER_DEVICE int set_up(const launch_params& p) {
   using layout = lds_layout<T, Program>;
   // Dead rows are known from memory, so a captured graph of a fixed width can replay with fewer live rows.
-  const bool alive = T::lane() < p.rows && (T::load8(p.row_slots + T::lane()).v[1] >> 31) == 0;
+  bool alive = T::lane() < p.rows && (T::load8(p.row_slots + T::lane()).v[1] >> 31) == 0;
+  // A row that names a slot or a position that does not exist is left out, and counted.
+  if constexpr (requires { Program::max_context; }) {
+    if (alive) {
+      const auto number = [](u32x2 v) { return u64(v.v[1]) << 32 | v.v[0]; };
+      const u64 position = number(T::load8(p.batch.positions + T::lane()));
+      const bool known = number(T::load8(p.row_slots + T::lane())) < p.batch.cache_slots &&
+                         position < p.batch.rope_positions && position < u64(Program::max_context);
+      if (!known && T::block() == 0 && T::wave() == 0) T::fetch_add(&p.state->bad_entries, 1);
+      alive = known;
+    }
+  }
   const u64 all = T::ballot(alive);
   if (T::wave() == 0) {
     for (u32 at = 4 * u32(T::lane()); at < layout::distinct_count; at += 4 * T::wave_size) T::lds_store4(at, 0);
@@ -115,14 +126,14 @@ MONOLAYER_DEVICE position consume(const launch_params& p, ring_geometry g, int l
   b.epoch = newest_epoch<T>(p);
   bool good = check_in(b, T::load4(&p.state->check_in_base));
   MONOLAYER_NO_UNROLL
-  for (u32 next = 0; good && int(next) < layers_to_run(*b.params, b.live); next = b.layer + 1) {
-    b.params = reload<T>(b.params);
+  for (u32 next = 0; good && int(next) < layers_to_run(*b.all_params, b.live); next = b.layer + 1) {
+    b.params = b.all_params;
     b.layer = next;
     b.entry = b.params->layers + next;
     b.epoch = epoch_after(b.epoch, 1);
     good = consume_layer<Program>(b, T::load8(&b.entry->kind).v[0]);
   }
-  return {b.params, b.number, b.blocks, b.layer, b.stage, b.tile, b.epoch};
+  return {b.all_params, b.number, b.blocks, b.layer, b.stage, b.tile, b.epoch};
 }
 
 template <class T, class Program>

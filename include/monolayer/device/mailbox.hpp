@@ -35,7 +35,8 @@ struct mailbox_view {
   /// of the columns after the other where a lane's registers are few.
   MONOLAYER_DEVICE void sum8(Block& b, int row, int column, float (&total)[8]) const {
     constexpr int ranks = Block::info.ranks, halves = T::wave_size == 32 && ranks > 2 ? 1 : 2;  // at once
-    const u8* mailbox = b.params->mailbox[b.params->rank];
+    const u8* mailbox = b.params->mailbox[b.params->rank] + offset;  // the same in all lanes
+    const u32 lane_offset = u32(row) * u32(row_bytes) + u32(column) * 4;
     MONOLAYER_UNROLL
     for (int i = 0; i < 8; ++i) total[i] = 0.0f;
     MONOLAYER_UNROLL
@@ -43,7 +44,11 @@ struct mailbox_view {
       u32x4 v[halves * ranks];
       wait_tagged<halves>(
           b, v,
-          [&](int i) { return mailbox + word_offset(i / halves, row, column) + 16 * (from + i % halves); }, b.tag(),
+          [&](int i) {
+            const u64 of_source = u64(i / halves) * Block::info.max_rows * row_bytes;
+            return based_address{static_cast<const u8*>(T::opaque(mailbox)) + of_source + 16 * (from + i % halves), lane_offset};
+          },
+          b.tag(),
           b.params->peer_deadline_ns, {failure::peer_wait, u32(Slot), 0, 0, 0});
       MONOLAYER_UNROLL
       for (int source = 0; source < ranks; ++source)

@@ -16,29 +16,41 @@ struct staged_column {
   u32 stride;
 };
 
-/// sum += weights(unit) * rows(unit): 16 features x 128 k x columns. `codes` is the unit's codes in LDS; `scales` its
-/// scales (mxfp4, fp8_block) or the chunk's (fp8_channel).
+/// What a lane takes from LDS for one unit. `codes` is the unit's codes; `scales` its scales (mxfp4, fp8_block, fp8_steps) or the
+/// chunk's (fp8_channel).
 template <class T, class F>
-MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_address scales, lds_address rows) {
-  constexpr int pieces = steps_per_unit * T::lane_rows;
-  constexpr int loads = pieces * F::piece_bytes / 16;
-  constexpr int words = F::piece_bytes / 4;  // of a piece
-  const int lane = T::lane();  // asked for once: all loads are issued before the first is used
+struct unit_operands {
+  static constexpr int loads = steps_per_unit * T::lane_rows * F::piece_bytes / 16;
   u32x4 code[loads];
-  MONOLAYER_UNROLL
-  for (int i = 0; i < loads; ++i) code[i] = T::lds_load16(codes + u32(i) * 16u * T::wave_size + u32(lane) * 16u);
   fragment_b b[steps_per_unit];
-  MONOLAYER_UNROLL
-  for (int s = 0; s < steps_per_unit; ++s) {
-    const u32x4 v = T::lds_load16(rows + u32(s) * step_k * 2);
-    for (int i = 0; i < 4; ++i) b[s].v[i] = v.v[i];
-  }
-  u32 scale_bytes[T::lane_rows] = {};
-  if constexpr (is_mxfp4<F>)
+  u32 scale_bytes[T::lane_rows];
+  lds_address scales;
+
+  MONOLAYER_DEVICE void load(lds_address codes, lds_address scales_at, lds_address rows) {
+    const int lane = T::lane();
+    scales = scales_at;
+    MONOLAYER_UNROLL
+    for (int i = 0; i < loads; ++i) code[i] = T::lds_load16(codes + u32(i) * 16u * T::wave_size + u32(lane) * 16u);
+    MONOLAYER_UNROLL
+    for (int s = 0; s < steps_per_unit; ++s) {
+      const u32x4 v = T::lds_load16(rows + u32(s) * step_k * 2);
+      for (int i = 0; i < 4; ++i) b[s].v[i] = v.v[i];
+    }
     for (int h = 0; h < T::lane_rows; ++h)
-      scale_bytes[h] = T::lds_load4(scales + 4u * u32(T::a_row(lane, h)));
-  constexpr bool step_sums = is_mxfp4<F> && T::mxfp4_scales_sums;  // a sum of its own for each scale block
-  static_assert(!step_sums || T::lane_rows == 2, "the rows of D that a lane holds must be its rows of A");
+      scale_bytes[h] = is_mxfp4<F> ? T::lds_load4(scales + 4u * u32(T::a_row(lane, h))) : 0u;
+  }
+  MONOLAYER_DEVICE u32 code_word(int i) const { return code[i / 4].v[i % 4]; }
+};
+
+/// sum += weights(unit) * rows(unit): 16 features x 128 k x columns.
+template <class T, class F>
+MONOLAYER_DEVICE void add_unit(fragment_d& sum, const unit_operands<T, F>& u) {
+  constexpr int words = F::piece_bytes / 4;  // of a piece
+  constexpr bool mx_sums = is_mxfp4<F> && T::mxfp4_scales_sums;
+  static_assert(!mx_sums || T::lane_rows == 2, "the rows of D that a lane holds must be its rows of A");
+  constexpr bool step_sums = mx_sums || has_step_scale<F>;  // a sum of its own for each scale block
+  u32x4 factors = {};
+  if constexpr (has_step_scale<F>) factors = T::lds_load16(u.scales);
   fragment_d d = {};
   if constexpr (!has_sum_scale<F> && !step_sums) d = sum;
   MONOLAYER_UNROLL
@@ -46,32 +58,41 @@ MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_addr
     fragment_a<T::lane_rows> a;
     for (int h = 0; h < T::lane_rows; ++h) {
       const int word = (s * T::lane_rows + h) * words;
-      auto code_word = [&](int i) { return code[(word + i) / 4].v[(word + i) % 4]; };
       if constexpr (is_mxfp4<F>) {
-        const fragment_b w = T::widen_e2m1x8(code_word(0), (scale_bytes[h] >> (8 * s)) & 0xffu);
+        const fragment_b w = T::widen_e2m1x8(u.code_word(word), (u.scale_bytes[h] >> (8 * s)) & 0xffu);
         for (int i = 0; i < 4; ++i) a.v[h][i] = w.v[i];
       } else if constexpr (F::piece_bytes == 8) {
-        const fragment_b w = T::widen_e4m3x8(u32x2{code_word(0), code_word(1)});
+        const fragment_b w = T::widen_e4m3x8(u32x2{u.code_word(word), u.code_word(word + 1)});
         for (int i = 0; i < 4; ++i) a.v[h][i] = w.v[i];
       } else {
-        for (int i = 0; i < 4; ++i) a.v[h][i] = code_word(i);
+        for (int i = 0; i < 4; ++i) a.v[h][i] = u.code_word(word + i);
       }
     }
     if constexpr (step_sums) d = {};
-    T::mma(a, b[s], d);
+    T::mma(a, u.b[s], d);
     if constexpr (step_sums)
-      for (int r = 0; r < 4; ++r)
-        sum.v[r] = fma(d.v[r], bits_to_float((scale_bytes[r / 2] >> (8 * s) & 0xffu) << 23), sum.v[r]);
+      for (int r = 0; r < 4; ++r) {
+        const u32 factor = has_step_scale<F> ? factors.v[s] : (u.scale_bytes[r / 2 % T::lane_rows] >> (8 * s) & 0xffu) << 23;
+        sum.v[r] = fma(d.v[r], bits_to_float(factor), sum.v[r]);
+      }
   }
   if constexpr (has_sum_scale<F>) {
     constexpr bool by_feature = F::chunk_scale_bytes != 0;
     for (int r = 0; r < 4; ++r) {
-      const u32 at = by_feature ? 4u * u32(T::d_row(lane, r)) : 0u;
-      sum.v[r] = fma(d.v[r], bits_to_float(T::lds_load4(scales + at)), sum.v[r]);
+      const u32 at = by_feature ? 4u * u32(T::d_row(T::lane(), r)) : 0u;
+      sum.v[r] = fma(d.v[r], bits_to_float(T::lds_load4(u.scales + at)), sum.v[r]);
     }
   } else if constexpr (!step_sums) {
     sum = d;
   }
+}
+
+/// Both: the loads of one unit, and its product.
+template <class T, class F>
+MONOLAYER_DEVICE void multiply_unit(fragment_d& sum, lds_address codes, lds_address scales, lds_address rows) {
+  unit_operands<T, F> u;
+  u.load(codes, scales, rows);
+  add_unit(sum, u);
 }
 
 /// The power of two that brings a format's sums to the weights' and rows' own scale.
@@ -81,33 +102,70 @@ MONOLAYER_HOST_DEVICE constexpr float result_factor() {
   return bits_to_float(u32(127 + shift) << 23);
 }
 
-/// Adds this wave's share of a run of `Tile::units` units to `sum`. The run's first chunk is `chunk`; its units are dealt
-/// to the waves in turn, the first to wave `turn` % waves. What `turn` says must not depend on other rows: which wave
-/// adds a product decides the order of the sum.
+/// Units of a tile that a wave takes at once: neighbours in one chunk, one wait for both, all their loads in flight.
+template <class Tile>
+inline constexpr u32 units_at_once =
+    is_mxfp4<typename Tile::format> && Tile::units_per_chunk % 2 == 0 && Tile::units % 2 == 0 ? 2 : 1;
+
+/// Units that one wave takes together when a run is dealt: whole chunks where that is even.
+template <class T, class Tile>
+inline constexpr u32 units_dealt =
+    Tile::chunks % T::consumer_waves == 0 ? u32(Tile::units_per_chunk) : units_at_once<Tile>;
+
+namespace detail {
+
+/// Waits until a chunk has landed. False: the block leaves.
+template <class Block>
+MONOLAYER_DEVICE bool wait_for_chunk(Block& b, u32 chunk) {
+  if constexpr (requires { b.ring.landed(chunk); })  // mostly it has: no watch is set up then
+    if (b.ring.landed(chunk)) return true;
+  auto w = b.wait_for_block();
+  if (b.ring.wait_full(chunk, w)) return true;
+  fail(b, w, {failure::stream_wait, 0, 0, chunk, 0});
+  return false;
+}
+
+}  // namespace detail
+
+/// Adds units [in_chunk, in_chunk + count) of chunk `chunk`, AtOnce at a time. False: the block leaves.
+template <class Tile, u32 AtOnce, class Block>
+MONOLAYER_DEVICE bool multiply_units(Block& b, fragment_d& sum, u32 chunk, u32 in_chunk, u32 count, lds_address at,
+                                     u32 stride) {
+  using T = typename Block::target;
+  using F = typename Tile::format;
+  if (!detail::wait_for_chunk(b, chunk)) return false;
+  constexpr u32 next_scales = F::chunk_scale_bytes != 0 ? 0u : u32(F::scale_bytes);
+  lds_address codes = b.ring.slot(chunk) + in_chunk * Tile::unit_bytes;
+  lds_address scales = b.ring.slot(chunk) + Tile::scales_at + in_chunk * next_scales;
+  MONOLAYER_NO_UNROLL
+  for (u32 done = 0; done < count; done += AtOnce) {
+    unit_operands<T, F> u[AtOnce];
+    MONOLAYER_UNROLL
+    for (u32 i = 0; i < AtOnce; ++i) u[i].load(codes + i * Tile::unit_bytes, scales + i * next_scales, at + i * stride);
+    codes += AtOnce * Tile::unit_bytes, scales += AtOnce * next_scales, at += AtOnce * stride;
+    MONOLAYER_UNROLL
+    for (u32 i = 0; i < AtOnce; ++i) add_unit(sum, u[i]);
+  }
+  b.ring.release(chunk, ring_credits / u32(Tile::units_per_chunk) * count);
+  return true;
+}
+
+/// Adds this wave's share of a run of `Tile::units` units to `sum`. The run's first chunk is `chunk`. Its units are dealt
+/// to the waves in turn, units_dealt together, the first to wave `turn` % waves. What `turn` says must not depend on other rows: which wave adds a product decides the order of the sum.
 template <class Tile, class Block>
 MONOLAYER_DEVICE void multiply_run(Block& b, fragment_d& sum, u32 chunk, u32 turn, staged_column rows) {
   using T = typename Block::target;
-  using F = typename Tile::format;
   constexpr u32 upc = u32(Tile::units_per_chunk), waves = u32(T::consumer_waves);
-  static_assert(waves % upc == 0);
-  u32 u = (u32(T::wave()) + waves - turn % waves) % waves;
-  // A wave's units lie at the same place of their chunks, every (waves / upc)-th chunk.
-  const u32 in_chunk = u % upc;
-  const u32 codes = in_chunk * Tile::unit_bytes;
-  const u32 scales = Tile::scales_at + (F::chunk_scale_bytes != 0 ? 0u : in_chunk * u32(F::scale_bytes));
-  chunk += u / upc;
-  lds_address at = rows.at + u * rows.stride;
+  constexpr u32 share = units_dealt<T, Tile>, per_chunk = upc / share;
+  static_assert(waves % per_chunk == 0);
+  u32 s = (u32(T::wave()) + waves - turn % waves) % waves;
+  // What a wave takes lies at the same place of its chunks, every (waves / per_chunk)-th chunk.
+  const u32 in_chunk = s % per_chunk * share;
+  chunk += s / per_chunk;
+  lds_address at = rows.at + s * share * rows.stride;
   MONOLAYER_NO_UNROLL
-  for (; u < u32(Tile::units); u += waves, chunk += waves / upc, at += waves * rows.stride) {
-    auto w = b.wait_for_block();
-    if (!b.ring.wait_full(chunk, w)) {
-      fail(b, w, {failure::stream_wait, 0, 0, chunk, 0});
-      return;
-    }
-    const lds_address weights = b.ring.slot(chunk);
-    multiply_unit<T, F>(sum, weights + codes, weights + scales, at);
-    b.ring.release(chunk, ring_credits / upc);
-  }
+  for (; s < u32(Tile::units) / share; s += waves, chunk += waves / per_chunk, at += waves * share * rows.stride)
+    if (!multiply_units<Tile, units_at_once<Tile>>(b, sum, chunk, in_chunk, share, at, rows.stride)) return;
 }
 
 /// The staged row of this lane's column, rows of `bytes` bytes; zeros when there is none.
@@ -120,15 +178,81 @@ MONOLAYER_DEVICE staged_column own_column(const Block& b, u32 bytes) {
   return {Block::layout::zeros + k_offset, 0};
 }
 
-/// Adds the waves' sums in wave order and hands each thread the f32 results of one (feature, column):
+namespace detail {
+
+/// Waits, in LDS, until ready(); an abort of the block ends the wait too. All lanes of a wave.
+template <class Block, class Ready>
+MONOLAYER_DEVICE bool wait_in_block(Block& b, Ready ready) {
+  using T = typename Block::target;
+  const auto missing = [&] { return T::ballot(!ready()) != 0; };
+  if (missing()) {
+    auto w = b.wait_for_block();
+    while (missing())
+      if (T::ballot(w.give_up()) != 0) {
+        w.timed_out = T::ballot(w.timed_out) != 0;
+        fail(b, w, {failure::stream_wait, 0, 0, b.next_chunk, 0});
+        return false;
+      }
+  }
+  T::wave_sync();  // what a lane has seen holds for all
+  return true;
+}
+
+}  // namespace detail
+
+// How a tile ends. Each wave leaves its partial sums in a buffer and goes on to the next tile; 32 or 64 results at a time
+// are added by one wave, another one each time, as soon as all waves have stored. Two words in LDS tell: a wave
+// stores into a buffer when the tile that used it before has been added. Nothing else stops a wave between tiles.
+
+/// Where this wave's partial sums of the next tile go; the buffer is free.
+template <class Block>
+MONOLAYER_DEVICE lds_address begin_sums(Block& b) {
+  using T = typename Block::target;
+  using layout = typename Block::layout;
+  const u32 tile = b.combined + 1;
+  b.combined = tile;
+  const int groups = (b.live * 16 + T::wave_size - 1) / T::wave_size;
+  detail::wait_in_block(b, [&] {
+    return T::lane() >= groups || i32(T::lds_flag_load_own(layout::added + 4u * u32(T::lane())) + layout::partial_buffers - tile) >= 0;
+  });
+  return layout::partials + tile % layout::partial_buffers * layout::partial_bytes;
+}
+
+/// This wave has stored its sums of the tile. The results are dealt to the waves: add(feature 0..15, column, valid) is
+/// called by all lanes of a wave together, `valid` where the column is live.
+template <class Block, class Add>
+MONOLAYER_DEVICE void end_sums(Block& b, Add add) {
+  using T = typename Block::target;
+  using layout = typename Block::layout;
+  T::wave_sync();
+  if (T::lane() == 0) T::lds_flag_store(layout::stored + 4u * u32(T::wave()), b.combined);
+  // Which group is this wave's; found twice, since it is cheaper to find than to hold.
+  const auto group_of_wave = [&] {
+    const int groups = (T::opaque(b.live) * 16 + T::wave_size - 1) / T::wave_size;
+    const int group = T::wave() - int(b.combined * u32(groups) % u32(T::consumer_waves));
+    return group < 0 ? group + T::consumer_waves : group;
+  };
+  const int item = group_of_wave() * T::wave_size + T::lane();
+  if (item - T::lane() >= b.live * 16) return;
+  if (!detail::wait_in_block(b, [&] {
+        return T::lane() >= T::consumer_waves ||
+               i32(T::lds_flag_load_own(layout::stored + 4u * u32(T::lane())) - b.combined) >= 0;
+      }))
+    return;
+  add(item % 16, item / 16, item / 16 < b.live);
+  T::wave_sync();
+  if (T::lane() == 0) T::lds_flag_store(layout::added + 4u * u32(group_of_wave()), b.combined);
+}
+
+/// Adds the waves' sums in wave order and hands lanes the f32 results of one (feature, column):
 /// done(feature 0..15, column, valid, float (&)[subtiles]). All lanes of a wave call `done` together; `valid` marks
-/// those whose column is live. No barrier follows. False: the block leaves.
+/// those whose column is live. A block whose waves give up leaves at its next sync().
 template <class Tile, class Block, class Done>
 MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles], Done done) {
   using T = typename Block::target;
   using layout = typename Block::layout;
   constexpr u32 of_subtile = layout::partial_wave * T::consumer_waves;
-  const lds_address base = layout::partials;
+  const lds_address base = begin_sums(b);
   MONOLAYER_UNROLL
   for (int sub = 0; sub < Tile::subtiles; ++sub)
     for (int r = 0; r < 4; ++r) {
@@ -138,12 +262,8 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
                           u32(column) * layout::partial_column + 4u * u32(T::d_row(T::lane(), r)),
                       float_to_bits(sums[sub].v[r]));
     }
-  if (!b.sync()) return false;
-  constexpr float factor = result_factor<T, typename Tile::format>();
-  MONOLAYER_NO_UNROLL
-  for (int first = T::wave() * T::wave_size; first < b.live * 16; first += Block::threads) {
-    const int item = first + T::lane(), feature = item % 16, column = item / 16;
-    const bool valid = column < b.live;
+  end_sums(b, [&](int feature, int column, bool valid) MONOLAYER_INLINED {
+    constexpr float factor = result_factor<T, typename Tile::format>();
     float result[Tile::subtiles] = {};
     if (valid)
       for (int sub = 0; sub < Tile::subtiles; ++sub) {
@@ -155,7 +275,7 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
         result[sub] = mul(total, factor);
       }
     done(feature, column, valid, result);
-  }
+  });
   return true;
 }
 
@@ -165,7 +285,8 @@ MONOLAYER_DEVICE bool project(Block& b, const staged_column& rows, Done done) {
   fragment_d sums[Tile::subtiles] = {};
   MONOLAYER_UNROLL
   for (int sub = 0; sub < Tile::subtiles; ++sub)
-    multiply_run<Tile>(b, sums[sub], b.next_chunk + u32(sub * Tile::chunks), u32(sub) * Tile::units, rows);
+    multiply_run<Tile>(b, sums[sub], b.next_chunk + u32(sub * Tile::chunks),
+                       u32(sub) * (u32(Tile::units) / units_dealt<typename Block::target, Tile>), rows);
   b.next_chunk += u32(Tile::chunks) * Tile::subtiles;
   return combine<Tile>(b, sums, done);
 }

@@ -1,13 +1,17 @@
 // The walk over layers, stages and tiles, for the producer wave and for the consumer waves. The pipeline waits for what
 // a stage reads, has its input staged, runs its tiles and arrives for what they wrote; stages do none of it.
 //
-// A program P supplies `info` (the tables) and `kinds`, a kind_list of stage_lists in the order of the tables. A stage
-// is a stateless struct, described in docs/architecture.md:
+// A program P supplies `info` (the tables), `codes` (a code_list that stage_info::code indexes), sizes for the block's LDS
+// (`largest_chunk`, `staged_bytes_per_row`), and `experts` where stages are routed. A code is a stateless
+// struct, described in docs/architecture.md:
 //   input            prepare(block): brings the input into LDS; the pipeline calls it before the block's first tile
 //   weights          a weight_tile, or void when nothing is streamed
 //   run_chunks       chunks of one run
 //   runs<Routing>(tile), run<Routing>(layer_entry, tile, i)   the runs of chunks that the tile streams
-//   run_tile(block, tile)   computes and stores; it can wait for weights, never for other blocks
+//   run_tile(block, tile)   computes and stores; it can wait for weights, never for other blocks. Or, where that is one
+//                    product with the whole staged rows:
+//   projects, put(block, tile, feature, column, valid, values)   its weight_tile, and what becomes of the results. Codes
+//                    that multiply by the same geometry and format share the product's instructions.
 //   routed stages    tile_count<Routing>(), units_of_tile, units_without_tile
 #pragma once
 
@@ -15,16 +19,24 @@
 #include <utility>
 
 #include "monolayer/device/inputs.hpp"
+#include "monolayer/device/multiply.hpp"
+#include "monolayer/device/shared_code.hpp"
 
 namespace monolayer {
 
 template <class... Codes>
-struct stage_list {
+struct code_list {
   static constexpr int count = sizeof...(Codes);
-};
-template <class... Lists>
-struct kind_list {
-  static constexpr int count = sizeof...(Lists);
+  /// The largest chunk that one of them streams: a program's `largest_chunk`.
+  static constexpr u32 largest_chunk = [] {
+    u32 most = 0;
+    const auto look = [&]<class Code>(const Code*) {
+      if constexpr (!std::is_void_v<typename Code::weights>)
+        if (Code::weights::chunk_bytes > most) most = Code::weights::chunk_bytes;
+    };
+    (look(static_cast<const Codes*>(nullptr)), ...);
+    return most;
+  }();
 };
 
 /// Which tiles of a stage a block owns: a pure function of the table, the grid and the block. Ordinals run over the
@@ -35,9 +47,19 @@ struct own_tiles {
 
   template <class T>
   MONOLAYER_DEVICE int tile(int ordinal, int per_part) const {
-    if (groups == 1) return ordinal;
+    if (T::opaque(groups) == 1) return ordinal;
     per_part = T::opaque(per_part);  // the division's preparations would be held from tile to tile
     return (group + groups * (ordinal / per_part)) * per_part + ordinal % per_part;
+  }
+};
+
+/// The same in vector registers: the consumers need it once a tile. What only stages by group need is found again.
+template <class T>
+struct parked_tiles {
+  parked<T> first, ordinal, step, count;
+
+  MONOLAYER_DEVICE explicit parked_tiles(const own_tiles& o) {
+    first = u32(o.first), ordinal = u32(o.first), step = u32(o.step), count = u32(o.count);
   }
 };
 
@@ -45,20 +67,6 @@ struct own_tiles {
 MONOLAYER_HOST_DEVICE constexpr int first_ordinal(int index, int members, int offset) {
   const int shift = int(u32(offset) % u32(members));
   return index < shift ? index - shift + members : index - shift;
-}
-
-/// Owners of a stage start where the tiles of the stages before it in the kind ended (as planned, not as routed).
-MONOLAYER_HOST_DEVICE constexpr int owner_offset(const kind_info& kind, int stage) {
-  int at = 0;
-  for (int i = 0; i < stage; ++i)
-    if (!kind.stages[i].routed) at += kind.stages[i].tiles;
-  return at;
-}
-
-MONOLAYER_HOST_DEVICE constexpr bool has_own_reads(const stage_info& s) {
-  for (const slot_read& r : s.reads)
-    if (r.slot >= 0 && r.reach == reach::own) return true;
-  return false;
 }
 
 namespace detail {
@@ -70,83 +78,18 @@ MONOLAYER_DEVICE const launch_params* reload(const launch_params* p) {
   return static_cast<const launch_params*>(T::opaque(p));
 }
 
-// Stages are numbered through all kinds. The walk is written once, over run-time numbers; what differs between stages
-// is looked up by with_stage. So each piece of code is in the kernel once, whatever the number of stages: an
-// instruction cache holds 64 KiB on CDNA.
-
-/// The stage with that number: its code, its kind, its index in the kind.
-template <int Number, int Kind, int Index, class Kinds>
-struct find_stage;
-template <int Number, int Kind, int Index, class... Lists>
-struct find_stage<Number, Kind, Index, kind_list<stage_list<>, Lists...>>
-    : find_stage<Number, Kind + 1, 0, kind_list<Lists...>> {};
-template <int Number, int Kind, int Index, class Code, class... Codes, class... Lists>
-struct find_stage<Number, Kind, Index, kind_list<stage_list<Code, Codes...>, Lists...>>
-    : find_stage<Number - 1, Kind, Index + 1, kind_list<stage_list<Codes...>, Lists...>> {};
-template <int Kind, int Index, class Code, class... Codes, class... Lists>
-struct find_stage<0, Kind, Index, kind_list<stage_list<Code, Codes...>, Lists...>> {
-  using code = Code;
-  static constexpr int kind = Kind, index = Index;
-};
-
-template <class P, int Number>
-struct stage_of : find_stage<Number, 0, 0, typename P::kinds> {
-  static constexpr kind_info kind_table = P::info.kinds[stage_of::kind];
-  static constexpr stage_info table = kind_table.stages[stage_of::index];
-  static constexpr int parts = parts_of_stage(P::info, table);
-  static constexpr int owners_from = owner_offset(kind_table, stage_of::index);
-  static constexpr bool own_reads = has_own_reads(table);
-};
-
-template <class... Lists>
-constexpr int count_stages(kind_list<Lists...>) {
-  return (Lists::count + ... + 0);
+/// Calls f.template operator()<code number `code` of the program>().
+template <class F, int... Numbers, class... Codes>
+MONOLAYER_DEVICE void with_code(int code, F f, std::integer_sequence<int, Numbers...>, code_list<Codes...>) {
+  static_cast<void>(((code == Numbers && (f.template operator()<Codes>(), true)) || ...));
 }
-template <class P>
-inline constexpr int stage_count = count_stages(typename P::kinds{});
-
-/// Calls f.template operator()<stage_of<P, number>>().
-template <class P, int Number = 0, class F>
-MONOLAYER_DEVICE void with_stage(int number, F f) {
-  if constexpr (Number < stage_count<P>) {
-    if (number == Number)
-      f.template operator()<stage_of<P, Number>>();
-    else
-      with_stage<P, Number + 1>(number, f);
-  }
+template <class P, class F>
+MONOLAYER_DEVICE void with_code(int code, F f) {
+  with_code(code, f, std::make_integer_sequence<int, P::codes::count>{}, typename P::codes{});
 }
-
-/// The numbers of a kind's stages, none for a kind that the program lacks, and the slots that they write.
-struct stage_range {
-  int first, count;
-  unsigned writes;
-};
-template <class P, int Kind = 0>
-MONOLAYER_DEVICE stage_range stages_of_kind(int kind, int first = 0) {
-  if constexpr (Kind < P::info.kind_count) {
-    constexpr int count = P::info.kinds[Kind].stage_count;
-    constexpr unsigned writes = slots_written(P::info.kinds[Kind]);
-    if (kind == Kind) return {first, count, writes};
-    return stages_of_kind<P, Kind + 1>(kind, first + count);
-  } else {
-    return {};
-  }
-}
-
-/// What decides which tiles of a stage a block owns.
-struct tile_plan {
-  int tiles = 0, parts = 1, per_part = 0, owners_from = 0;
-  bool by_group = false;
-
-  template <class Stage>
-  MONOLAYER_HOST_DEVICE static constexpr tile_plan of() {
-    constexpr int tiles = Stage::table.tiles, parts = Stage::parts;
-    return {tiles, parts, tiles / parts, Stage::owners_from, Stage::table.by_group};
-  }
-};
 
 /// For a routed stage the count is the most that the routing can give.
-MONOLAYER_DEVICE own_tiles own(const grid_place& g, const tile_plan& s) {
+MONOLAYER_DEVICE own_tiles own(const grid_place& g, const stage_row& s) {
   if (!s.by_group) return {first_ordinal(g.block, g.blocks, s.owners_from), g.blocks, s.tiles, 1, 0};
   const int own_parts = g.group < s.parts ? (s.parts - g.group + g.groups - 1) / g.groups : 0;
   return {first_ordinal(g.index, g.members, s.owners_from), g.members, own_parts * s.per_part, g.groups, g.group};
@@ -174,19 +117,48 @@ template <class Set, class First, class Second>
 struct add_input<Set, inputs::both<First, Second>>
     : add_input<typename add_input<Set, First>::type, Second> {};
 
-template <class P, int Number = 0, class Set = input_set<>>
-constexpr auto inputs_of_program() {
-  if constexpr (Number == stage_count<P>)
-    return Set{};
-  else
-    return inputs_of_program<P, Number + 1, typename add_input<Set, typename stage_of<P, Number>::code::input>::type>();
+template <class Set>
+constexpr Set inputs_of(code_list<>) {
+  return {};
+}
+template <class Set, class Code, class... Codes>
+constexpr auto inputs_of(code_list<Code, Codes...>) {
+  return inputs_of<typename add_input<Set, typename Code::input>::type>(code_list<Codes...>{});
+}
+
+/// Takes the source of a norm's rows from the input that is wanted.
+template <class Input, class Block>
+MONOLAYER_DEVICE void choose_source(const Block& b, bool wanted, inputs::norm_source& from) {
+  if constexpr (normed<Input>)
+    if (wanted) from = Input::source(b);
+}
+/// Prepares what is wanted of the inputs that are like Input, where Input, number Number of all, is the first of them.
+template <class Input, int Number, class Block, int... Numbers, class... Inputs>
+MONOLAYER_DEVICE bool prepare_alike(Block& b, u32 wanted, std::integer_sequence<int, Numbers...>, input_set<Inputs...>) {
+  constexpr u32 all = u32(all_alike<Input, Inputs...>());
+  if constexpr (!lowest(all, Number)) return true;
+  wanted &= all;
+  if (wanted == 0) return true;
+  if constexpr (normed<Input>) {
+    inputs::norm_source from{};
+    (choose_source<Inputs>(b, (wanted >> Numbers & 1) != 0, from), ...);
+    return inputs::prepare_normed<Input::normed_k, Input::padded_k>(b, from);
+  } else {
+    return Input::prepare(b);
+  }
+}
+template <class Block, int... Numbers, class... Inputs>
+MONOLAYER_DEVICE bool prepare_wanted([[maybe_unused]] Block& b, [[maybe_unused]] u32 wanted,
+                                     [[maybe_unused]] std::integer_sequence<int, Numbers...> numbers,
+                                     [[maybe_unused]] input_set<Inputs...> all) {
+  return (prepare_alike<Inputs, Numbers>(b, wanted, numbers, all) && ...);
 }
 
 template <class P, class Block, class... Inputs>
-MONOLAYER_DEVICE bool prepare_inputs(Block& b, int number, input_set<Inputs...>) {
+MONOLAYER_DEVICE bool prepare_inputs(Block& b, int code, input_set<Inputs...>) {
   u32 wanted = 0;
-  with_stage<P>(number, [&]<class Stage>() {
-    using own_inputs = typename add_input<input_set<>, typename Stage::code::input>::type;
+  with_code<P>(code, [&]<class Code>() {
+    using own_inputs = typename add_input<input_set<>, typename Code::input>::type;
     constexpr u32 bits = [] {
       u32 all = 0, bit = 1;
       ((all |= own_inputs::template has<Inputs> ? bit : 0, bit <<= 1), ...);
@@ -194,143 +166,159 @@ MONOLAYER_DEVICE bool prepare_inputs(Block& b, int number, input_set<Inputs...>)
     }();
     wanted = bits;
   });
-  u32 bit = 1;
-  return ((((wanted & bit) == 0 || Inputs::prepare(b)) && (bit <<= 1) != 0) && ...);
+  return prepare_wanted(b, wanted, std::make_integer_sequence<int, int(sizeof...(Inputs))>{}, input_set<Inputs...>{});
 }
 
-/// The first consumer wave waits for what tile `tile` of a stage reads: the one part of `own` reads, and all parts of
-/// the others at the stage's first wait.
+/// The first consumer wave arrives for the tiles with ordinals from, from + step, .. < end, which have been stored, and for
+/// what no tile serves where `rest` says so. A counter of a slot of one part is added to once.
 template <class P, class Block>
-MONOLAYER_DEVICE void wait_reads(Block& b, int number, bool first_wait, int tile) {
+MONOLAYER_DEVICE void arrive_for_tiles(Block& b, const own_tiles& mine, int from, int end, bool rest) {
   using T = typename Block::target;
-  using memory = typename Block::memory;
-  if (T::wave() != 0) return;
-  MONOLAYER_NO_UNROLL
-  for (int i = 0; i < max_reads; ++i) {
-    slot_arrivals from{};
-    bool earlier = false;
-    int first = 0, count = 0;
-    with_stage<P>(number, [&]<class Stage>() {
-      auto read = [&]<int Read>() {
-        constexpr slot_read r = Stage::table.reads[Read];
-        if constexpr (r.slot >= 0) {
-          constexpr slot_info s = P::info.slots[r.slot];
-          if (i == Read && s.transport == transport::counted) {
-            from = slot_arrivals::template of<P, memory, r.slot>();
-            earlier = r.earlier;
-            if constexpr (r.reach == reach::own)
-              first = tile / (Stage::table.tiles / s.parts), count = 1;
-            else if (first_wait)
-              count = s.parts;
-          }
+  const stage_row& s = b.table();
+  if (s.to.units == 0) return;
+  const bool counts = T::arrivals == arrival_kind::counter && s.to.parts == 1;
+  if (counts) {
+    u32 units = 0;
+    if (s.routed == 0) {
+      units = u32((end - from + mine.step - 1) / mine.step * s.units_per_tile);
+    } else {
+      with_code<P>(s.code, [&]<class Code>() {
+        if constexpr (requires { Code::routed; }) {
+          MONOLAYER_NO_UNROLL
+          for (int ordinal = from + T::lane() * mine.step; ordinal < end; ordinal += T::wave_size * mine.step)
+            units += u32(Code::count_of_tile(b, ordinal));
+          if (rest) units += u32(Code::count_without_tile(b));
         }
-      };
-      [&]<int... Reads>(std::integer_sequence<int, Reads...>) {
-        (read.template operator()<Reads>(), ...);
-      }(std::make_integer_sequence<int, max_reads>{});
-    });
-    if (count != 0) wait_parts(b, from, earlier, first, count);
-  }
-}
-
-/// The first consumer wave arrives for a tile of a stage that writes a counted slot.
-template <class P, class Block>
-MONOLAYER_DEVICE void arrive_for_tile(Block& b, int number, int tile) {
-  using memory = typename Block::memory;
-  slot_arrivals to{};
-  int part = 0, unit = 0, count = 0;
-  with_stage<P>(number, [&]<class Stage>() {
-    constexpr stage_info s = Stage::table;
-    if constexpr (s.writes >= 0) {
-      constexpr slot_info slot = P::info.slots[s.writes];
-      if constexpr (slot.transport == transport::counted) {
-        if constexpr (s.routed) {
-          constexpr slot_arrivals routed_to = slot_arrivals::template of<P, memory, s.writes>();
-          Stage::code::units_of_tile(b, tile, [&](int first, int n) { arrive(b, routed_to, 0, first, n); });
-        } else {
-          constexpr int per_part = s.tiles / slot.parts;
-          to = slot_arrivals::template of<P, memory, s.writes>();
-          part = tile / per_part;
-          unit = (tile - part * per_part) * s.units_per_tile;
-          count = s.units_per_tile;
-        }
-      }
+      });
+      MONOLAYER_UNROLL
+      for (int mask = T::wave_size / 2; mask > 0; mask /= 2) units += T::shuffle_xor(units, mask);
     }
-  });
-  if (count != 0) arrive(b, to, part, unit, count);
+    if (end > from || rest) arrive(b, s.to, 0, 0, int(units));
+    return;
+  }
+  MONOLAYER_NO_UNROLL
+  for (int ordinal = from; ordinal < end; ordinal += mine.step) {
+    const int tile = mine.tile<T>(ordinal, s.per_part);
+    if (s.routed == 0) {
+      const int part = tile / s.write_per_part;
+      arrive(b, s.to, part, (tile - part * s.write_per_part) * s.units_per_tile, s.units_per_tile);
+    } else {
+      with_code<P>(s.code, [&]<class Code>() {
+        if constexpr (requires { Code::routed; })
+          Code::units_of_tile(b, tile, [&](int first, int n) { arrive(b, s.to, 0, first, n); });
+      });
+    }
+  }
+  if (rest)
+    with_code<P>(s.code, [&]<class Code>() {
+      if constexpr (requires { Code::routed; })
+        Code::units_without_tile(b, [&](int first, int n) { arrive(b, s.to, 0, first, n); });
+    });
+}
+
+template <class Code, class Like, class Block, class Values>
+MONOLAYER_DEVICE void put_alike(Block& b, int tile, int feature, int column, bool valid, Values& values) {
+  if constexpr (projecting<Code> && alike<Code, Like>) Code::put(b, tile, feature, column, valid, values);
+}
+/// Runs a tile of code number `code`, where that is like Code, number Number of all, and Code is the first of those.
+template <class P, class Code, int Number, class Block, class... Codes>
+MONOLAYER_DEVICE bool run_alike(Block& b, int code, int tile, bool& good, code_list<Codes...>) {
+  constexpr u64 all = all_alike<Code, Codes...>();
+  if constexpr (!lowest(all, Number)) return false;
+  if ((all >> code & 1) == 0) return false;
+  static_assert(projecting<Code> != (requires(Block& x) { Code::run_tile(x, 0); }),
+                "a code has run_tile(), or projects and put()");
+  if constexpr (projecting<Code>)
+    good = project<typename Code::projects>(b, [&](int feature, int column, bool valid, auto& values) MONOLAYER_INLINED {
+      with_code<P>(code, [&]<class Other>() MONOLAYER_INLINED { put_alike<Other, Code>(b, tile, feature, column, valid, values); });
+    });
+  else
+    good = Code::run_tile(b, tile);
+  return true;
+}
+template <class P, class Block, int... Numbers, class... Codes>
+MONOLAYER_DEVICE bool run_tile(Block& b, int code, int tile, std::integer_sequence<int, Numbers...>,
+                               code_list<Codes...> codes) {
+  static_assert(sizeof...(Codes) <= 64);
+  bool good = false;
+  static_cast<void>((run_alike<P, Codes, Numbers>(b, code, tile, good, codes) || ...));
+  return good;
 }
 
 template <class P, class Block>
-MONOLAYER_DEVICE bool consume_stage(Block& b, int number) {
+MONOLAYER_DEVICE bool consume_stage(Block& b) {
   using T = typename Block::target;
   using routing = routing_table<Block>;
-  b.params = reload<T>(b.params);
-  number = T::opaque(number);
+  b.params = b.all_params;
   b.tile = 0;
   T::trace(b.layer, b.stage, 0);
-  tile_plan plan;
   // Every block needs the routing before it can know whether it owns a tile of a routed stage: it prepares the input
   // first.
-  bool find_tiles = false, ready = false;
-  with_stage<P>(number, [&]<class Stage>() {
-    plan = tile_plan::of<Stage>();
-    find_tiles = Stage::table.routed;
-  });
-  own_tiles mine = own(grid_place::find<T>(int(b.number), int(b.blocks), b.params->groups), plan);
+  bool find_tiles = b.table().routed != 0, ready = false;
+  const auto all_own = [&] {
+    const int groups = b.table().by_group != 0 ? reload<T>(b.params)->groups : 1;
+    return own(grid_place::find<T>(int(b.number), int(b.blocks), groups), b.table());
+  };
+  parked_tiles<T> mine(all_own());
   MONOLAYER_NO_UNROLL
-  for (int ordinal = mine.first; find_tiles || ordinal < mine.count; ordinal += mine.step) {
-    const int tile = mine.tile<T>(ordinal, plan.per_part);
-    // What follows from these is found again for each tile; the compiler would hold it all in registers.
-    number = T::opaque(number);
+  for (; find_tiles || mine.ordinal < mine.count; mine.ordinal = mine.ordinal + mine.step) {
+    const int ordinal = int(u32(mine.ordinal));
+    const int tile = b.table().by_group == 0 ? ordinal : all_own().template tile<T>(ordinal, b.table().per_part);
+    // What follows from it is found again for each tile; the compiler would hold it all in registers.
     b.live = T::opaque(b.live);
     b.tile = u32(tile);
     T::trace(b.layer, b.stage, u32(tile));
-    bool own_reads = false;
-    with_stage<P>(number, [&]<class Stage>() { own_reads = Stage::own_reads; });
-    if (!ready || own_reads) {
-      wait_reads<P>(b, number, !ready, tile);
+    if (!ready || b.table().own_reads != 0) {
+      wait_reads(b, b.table(), !ready, tile);
       if (!b.sync()) return false;
-      if (!ready && !prepare_inputs<P>(b, number, inputs_of_program<P>())) return false;
+      if (!ready &&
+          T::opaque(int(prepare_inputs<P>(b, b.table().code, inputs_of<input_set<>>(typename P::codes{})))) == 0)
+        return false;
       ready = true;
     }
     if (find_tiles) {
       find_tiles = false;
-      with_stage<P>(number, [&]<class Stage>() {
-        if constexpr (Stage::table.routed) mine.count = Stage::code::template tile_count<routing>();
+      with_code<P>(b.table().code, [&]<class Code>() {
+        if constexpr (requires { Code::routed; }) mine.count = u32(Code::template tile_count<routing>());
       });
-      ordinal -= mine.step;
+      mine.ordinal = mine.ordinal - mine.step;
       continue;
     }
-    bool good = false;
-    with_stage<P>(number, [&]<class Stage>() { good = Stage::code::run_tile(b, tile); });
+    const bool good = run_tile<P>(b, T::opaque(b.table().code), tile,
+                                  std::make_integer_sequence<int, P::codes::count>{}, typename P::codes{});
+    // All lanes agree; a compiler that does not know it masks lanes in every loop around this one.
+    if (T::opaque(int(good)) == 0) return false;
+    bool apart = true;
+    with_code<P>(b.table().code, [&]<class Code>() { apart = !requires { Code::combines; }; });
+    // Arrivals at a slot of one part wait for the block's last tile: nobody could use an earlier one.
+    const bool by_part = b.table().to.parts > 1;
+    if (!apart && !by_part) continue;
     T::drain_stores();
-    if (!good || !b.sync()) return false;
-    if (T::wave() == 0) arrive_for_tile<P>(b, number, tile);
+    if (!b.sync()) return false;
+    if (by_part && T::wave() == 0) arrive_for_tiles<P>(b, all_own(), ordinal, ordinal + 1, false);
   }
-  with_stage<P>(number, [&]<class Stage>() {
-    constexpr stage_info s = Stage::table;
-    if constexpr (s.routed && s.writes >= 0) {
-      constexpr slot_arrivals to = slot_arrivals::template of<P, typename Block::memory, s.writes>();
-      if (mine.first == 0 && T::wave() == 0)
-        Stage::code::units_without_tile(b, [&](int unit, int count) { arrive(b, to, 0, unit, count); });
-    }
-  });
+  if (b.table().to.parts > 1) return true;
+  T::drain_stores();
+  if (!b.sync()) return false;
+  if (T::wave() == 0)
+    arrive_for_tiles<P>(b, all_own(), int(u32(mine.first)), int(u32(mine.count)),
+                        b.table().routed != 0 && mine.first == 0);
   return true;
 }
 
 template <class P, class Block>
-MONOLAYER_DEVICE bool consume_layer(Block& b, u32 kind_number) {
+MONOLAYER_DEVICE bool consume_layer(Block& b, u32 kind) {
   using T = typename Block::target;
-  parked<T> kind;
-  kind = kind_number;
-  auto stages = [&] { return stages_of_kind<P>(int(kind)); };
+  b.kind = kind;
+  const auto kind_table = [&]() -> const kind_row& { return walk_table<P, T::arrivals>.kinds[T::opaque(int(b.kind))]; };
   MONOLAYER_NO_UNROLL
-  for (b.stage = 0; int(b.stage) < stages().count; b.stage = b.stage + 1)
-    if (!consume_stage<P>(b, stages().first + int(b.stage))) return false;
+  for (b.stage = 0; int(b.stage) < kind_table().stages; b.stage = b.stage + 1)
+    if (!consume_stage<P>(b)) return false;
   // The slots that this kind writes have one more use behind them.
   if (!b.sync()) return false;
   const int slot = Block::thread();
-  if (slot < max_slots && (stages().writes >> slot & 1u) != 0) b.advance_clock(slot);
+  if (slot < max_slots && (kind_table().writes >> slot & 1u) != 0) b.advance_clock(slot);
+  if (slot < 2) T::lds_store4(Block::layout::known + 4u * u32(slot), 0);
   return b.sync();
 }
 
@@ -341,46 +329,44 @@ template <class P, class Producer>
 MONOLAYER_DEVICE bool produce_layer(Producer& p, u32 kind) {
   using T = typename Producer::target;
   using routing = routing_table<Producer>;
-  const stage_range stages = stages_of_kind<P>(int(kind));
+  const auto& table = walk_table<P, T::arrivals>;
+  const int stages = table.kinds[T::opaque(int(kind))].stages;
   MONOLAYER_NO_UNROLL
-  for (int stage = 0; stage < stages.count; ++stage) {
-    const int number = T::opaque(stages.first + stage);
+  for (int stage = 0; stage < stages; ++stage) {
+    const stage_row& row = table.stages[T::opaque(int(kind))][T::opaque(stage)];
+    const int code = row.code;
     p.params = reload<T>(p.params);
-    bool streams = false, routed = false, by_routing = false;
-    tile_plan plan;
-    with_stage<P>(number, [&]<class Stage>() {
-      plan = tile_plan::of<Stage>();
-      streams = !std::is_void_v<typename Stage::code::weights>;
-      routed = Stage::table.routed;
-      by_routing = routed || requires { Stage::code::streams_by_routing; };
-    });
-    if (!streams) continue;
-    if (by_routing && !p.wait_routing()) return false;
     u32 bytes = 0;
-    int chunks = 0, tiles = plan.tiles;
-    with_stage<P>(number, [&]<class Stage>() {
-      if constexpr (!std::is_void_v<typename Stage::code::weights>) {
-        if constexpr (Stage::table.routed) tiles = Stage::code::template tile_count<routing>();
-        bytes = Stage::code::weights::chunk_bytes;
-        chunks = Stage::code::run_chunks;
+    int chunks = 0;
+    bool by_routing = false;
+    with_code<P>(code, [&]<class Code>() {
+      if constexpr (!std::is_void_v<typename Code::weights>) {
+        bytes = Code::weights::chunk_bytes;
+        chunks = Code::run_chunks;
+        by_routing = requires { Code::routed; } || requires { Code::streams_by_routing; };
       }
     });
-    own_tiles mine = own(grid_place::find<T>(T::opaque(T::block()), T::blocks(), p.params->groups), plan);
-    if (routed) mine.count = tiles;
+    if (bytes == 0) continue;
+    if (by_routing && !p.wait_routing()) return false;
+    own_tiles mine = own(grid_place::find<T>(T::opaque(T::block()), T::blocks(), p.params->groups), row);
+    if (row.routed != 0)
+      with_code<P>(code, [&]<class Code>() {
+        if constexpr (requires { Code::routed; }) mine.count = Code::template tile_count<routing>();
+      });
     MONOLAYER_NO_UNROLL
     for (int ordinal = mine.first; ordinal < mine.count; ordinal += mine.step) {
-      const int tile = mine.tile<T>(ordinal, plan.per_part);
+      const int tile = mine.tile<T>(ordinal, row.per_part);
       int runs = 0;
-      with_stage<P>(number, [&]<class Stage>() {
-        if constexpr (!std::is_void_v<typename Stage::code::weights>) runs = Stage::code::template runs<routing>(tile);
+      with_code<P>(code, [&]<class Code>() {
+        if constexpr (!std::is_void_v<typename Code::weights>) runs = Code::template runs<routing>(tile);
       });
       const auto address_of = [&](u32 c) {
         const u8* from = nullptr;
-        with_stage<P>(number, [&]<class Stage>() {
-          if constexpr (!std::is_void_v<typename Stage::code::weights>) {
-            constexpr u32 run_chunks = u32(Stage::code::run_chunks);
-            from = Stage::code::template run<routing>(*p.entry, tile, int(c / run_chunks)) +
-                   u64(c % run_chunks) * Stage::code::weights::chunk_bytes;
+        with_code<P>(code, [&]<class Code>() {
+          if constexpr (!std::is_void_v<typename Code::weights>) {
+            constexpr u32 run_chunks = u32(Code::run_chunks);
+            from = Code::template run<routing>(*p.entry, tile, int(c / run_chunks)) +
+                   u64(c % run_chunks) * Code::weights::chunk_bytes;
           }
         });
         return from;

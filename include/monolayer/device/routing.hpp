@@ -21,6 +21,14 @@ struct routing_table {
     const u32 p = (word >> (8 * (j % 4))) & 0xffu;
     return p == 0xffu ? -1 : int(p);
   }
+  /// The places at which the columns chose distinct expert d, a byte each, 0xff for none; and what says `place` for all.
+  MONOLAYER_DEVICE static u32x2 places(int d) { return T::lds_load8(layout::places + 8u * u32(d)); }
+  MONOLAYER_DEVICE static u32x2 all_at(int place) { return {{u32(place) * 0x01010101u, u32(place) * 0x01010101u}}; }
+  /// Column j's place of them, or -1; columns from 8 on have none.
+  MONOLAYER_DEVICE static int place_of(u32x2 all, int j) {
+    const u32 p = ((j < 4 ? all.v[0] : all.v[1]) >> (8 * (j % 4))) & 0xffu;
+    return j >= 8 || p == 0xffu ? -1 : int(p);
+  }
   /// Weight of column j's choice at `place`; negative when there is none (the row's other scores were NaN).
   MONOLAYER_DEVICE static float weight(int j, int place) {
     return bits_to_float(T::lds_load4(layout::route_weights + 4u * u32(j * Block::info.top_k + place)));
@@ -30,55 +38,68 @@ struct routing_table {
 /// The flag's value for layer i of a launch.
 MONOLAYER_HOST_DEVICE constexpr u32 routing_epoch(u32 layer) { return layer + 1; }
 
-/// Computes the routing from the scores and keys in LDS: layout::scores holds sigmoid(logit), f32 [column][experts].
+/// Before route(): no expert is chosen. A sync() stands between them.
+template <class Program, class Block>
+MONOLAYER_DEVICE void clear_choices(Block&) {
+  using T = typename Block::target;
+  MONOLAYER_NO_UNROLL
+  for (int i = Block::thread(); i < Program::experts / 2; i += Block::threads)
+    T::lds_store16(Block::layout::chosen + 16u * u32(i), {{~0u, ~0u, ~0u, ~0u}});
+}
+
+/// Computes the routing from what the block's threads have left in LDS: layout::scores holds sigmoid(logit), layout::keys
+/// what the choice goes by, each [column][experts].
 /// Router contract (contracts of GLM-5, DeepSeek-V3 "noaux_tc" with one group): choose by score + bias, f32; ties to
 /// the smallest index, NaN never; weight = score / (sum of chosen scores + 1e-20) * scaling.
 template <class Program, class Block>
-MONOLAYER_DEVICE bool route(Block& b, const void* bias) {
+MONOLAYER_DEVICE bool route(Block& b) {
   using T = typename Block::target;
   using layout = typename Block::layout;
   constexpr int experts = Program::experts, top_k = Block::info.top_k;
+  static_assert(experts % 2 == 0);
   constexpr int per_lane = (experts + T::wave_size - 1) / T::wave_size;
-  // chosen[expert][column] = place, 0xff where not chosen
-  MONOLAYER_NO_UNROLL
-  for (int i = Block::thread(); i < experts * 2; i += Block::threads)
-    T::lds_store4(layout::chosen + 4u * u32(i), 0xffffffffu);
   if (!b.sync()) return false;
   MONOLAYER_NO_UNROLL
   for (int j = T::wave(); j < b.live; j += T::consumer_waves) {
+    // A lane's keys in descending order, equal ones in the order of their experts: neighbours change places when the
+    // first is smaller, as often as there are keys.
     u32 key[per_lane];
+    int expert[per_lane];
+    MONOLAYER_UNROLL
     for (int i = 0; i < per_lane; ++i) {
-      const int e = T::lane() + i * T::wave_size;
-      key[i] = e < experts ? Program::router_key(bits_to_float(T::lds_load4(layout::scores + 4u * u32(j * experts + e))),
-                                                 bits_to_float(T::load4(static_cast<const u8*>(bias) + 4u * u32(e))))
-                           : 0u;
+      expert[i] = T::lane() + i * T::wave_size;
+      key[i] = expert[i] < experts ? T::lds_load4(layout::keys + 4u * u32(j * experts + expert[i])) : 0u;
     }
-    float sum = 0.0f;
+    MONOLAYER_UNROLL
+    for (int round = 0; round < per_lane; ++round)
+      MONOLAYER_UNROLL
+      for (int i = round % 2; i + 1 < per_lane; i += 2) {
+        const bool change = key[i] < key[i + 1];
+        const u32 k = key[i];
+        const int e = expert[i];
+        key[i] = change ? key[i + 1] : k, expert[i] = change ? expert[i + 1] : e;
+        key[i + 1] = change ? k : key[i + 1], expert[i + 1] = change ? e : expert[i + 1];
+      }
     int pick = -1;  // lane p holds the p-th choice, -1 where only NaN was left: the row gets fewer experts
     static_assert(top_k <= T::wave_size);
     MONOLAYER_NO_UNROLL
     for (int p = 0; p < top_k; ++p) {
-      u32 best = key[0];
-      MONOLAYER_UNROLL
-      for (int i = 1; i < per_lane; ++i) best = key[i] > best ? key[i] : best;
-      best = T::wave_max(best);
-      u32 mine = ~0u;
-      MONOLAYER_UNROLL
-      for (int i = per_lane - 1; i >= 0; --i)
-        if (key[i] == best) mine = u32(T::lane() + i * T::wave_size);
-      const int e = int(T::wave_min(mine));
-      MONOLAYER_UNROLL
-      for (int i = 0; i < per_lane; ++i)
-        if (e == T::lane() + i * T::wave_size) key[i] = 0;
+      const u32 best = T::wave_max(key[0]);
       if (best == 0) break;
+      const int e = int(T::wave_min(key[0] == best ? u32(expert[0]) : ~0u));
       if (T::lane() == p) pick = e;
-      sum = add(sum, bits_to_float(T::lds_load4(layout::scores + 4u * u32(j * experts + e))));
+      const bool taken = expert[0] == e;
+      MONOLAYER_UNROLL
+      for (int i = 0; i + 1 < per_lane; ++i)
+        key[i] = taken ? key[i + 1] : key[i], expert[i] = taken ? expert[i + 1] : expert[i];
+      if (taken) key[per_lane - 1] = 0, expert[per_lane - 1] = -1;
     }
+    const float score = pick >= 0 ? bits_to_float(T::lds_load4(layout::scores + 4u * u32(j * experts + pick))) : 0.0f;
+    const float sum = wave_sum<T>(score);
     if (T::lane() < top_k) {
       float w = -1.0f;  // not chosen
       if (pick >= 0) {
         T::lds_store1(layout::chosen + 8u * u32(pick) + u32(j), u8(T::lane()));
-        const float score = bits_to_float(T::lds_load4(layout::scores + 4u * u32(j * experts + pick)));
         w = mul(div(score, add(sum, 1e-20f)), Program::routed_scaling);
       }
       T::lds_store4(layout::route_weights + 4u * u32(j * top_k + T::lane()), float_to_bits(w));
@@ -88,10 +109,16 @@ MONOLAYER_DEVICE bool route(Block& b, const void* bias) {
   // The first wave lists the chosen experts in ascending order.
   if (T::wave() == 0) {
     int count = 0;
-    MONOLAYER_NO_UNROLL
-    for (int first = 0; first < experts; first += T::wave_size) {
-      const int e = first + T::lane();
-      const u32x2 places = e < experts ? T::lds_load8(layout::chosen + 8u * u32(e)) : u32x2{{~0u, ~0u}};
+    u32x2 all_places[per_lane];
+    MONOLAYER_UNROLL
+    for (int i = 0; i < per_lane; ++i) {
+      const int e = i * T::wave_size + T::lane();
+      all_places[i] = e < experts ? T::lds_load8(layout::chosen + 8u * u32(e)) : u32x2{{~0u, ~0u}};
+    }
+    MONOLAYER_UNROLL
+    for (int i = 0; i < per_lane; ++i) {
+      const int e = i * T::wave_size + T::lane();
+      const u32x2 places = all_places[i];
       const bool taken = (places.v[0] & places.v[1]) != ~0u;
       const u64 all = T::ballot(taken);
       if (taken) {

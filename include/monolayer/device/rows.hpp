@@ -6,8 +6,15 @@
 
 namespace monolayer {
 
-MONOLAYER_HOST_DEVICE constexpr u32 pack_bf16(float low, float high) {
+/// Two values as a pair of bf16: from_float<bf16> of each, but for a NaN's payload.
+MONOLAYER_HOST_DEVICE u32 pack_bf16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
   return u32(from_float<bf16>(low).bits) | u32(from_float<bf16>(high).bits) << 16;
+#endif
 }
 MONOLAYER_HOST_DEVICE constexpr float low_bf16(u32 pair) { return bits_to_float(pair << 16); }
 MONOLAYER_HOST_DEVICE constexpr float high_bf16(u32 pair) { return bits_to_float(pair & 0xffff0000u); }
@@ -25,8 +32,13 @@ MONOLAYER_DEVICE float wave_sum(float x) {
 template <class T>
 MONOLAYER_DEVICE u32x4 shifted(u32x4 v) {
   if constexpr (T::activation_shift != 0) {
+#if defined(__CUDA_ARCH__)
+    constexpr u32 factors = u32(127 + T::activation_shift) * 0x00800080u;
+    for (u32& pair : v.v) asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(factors));
+#else
     constexpr float factor = bits_to_float(u32(127 + T::activation_shift) << 23);
     for (u32& pair : v.v) pair = pack_bf16(mul(low_bf16(pair), factor), mul(high_bf16(pair), factor));
+#endif
   }
   return v;
 }
@@ -86,30 +98,40 @@ MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const u8* weight, float eps, L
                       float_to_bits(squares[r]));
   }
   if (!b.sync()) return false;
-  // The power of two commutes with every rounding below.
-  constexpr float factor = bits_to_float(u32(127 + T::activation_shift) << 23);
-  MONOLAYER_NO_UNROLL
-  for (int j = 0; j < b.live; ++j) {
+  // Lane j finds the factor of row j, and all waves find the same. The power of two commutes with every rounding below.
+  constexpr float power = bits_to_float(u32(127 + T::activation_shift) << 23);
+  u32 factor = 0;
+  if (T::lane() < b.live) {
     float total = 0.0f;
     MONOLAYER_UNROLL
     for (int w = 0; w < T::consumer_waves; w += 4) {
-      const u32x4 s = T::lds_load16(Block::layout::sums + 4u * u32(j * T::consumer_waves + w));
+      const u32x4 s = T::lds_load16(Block::layout::sums + 4u * u32(T::lane() * T::consumer_waves + w));
       MONOLAYER_UNROLL
       for (int i = 0; i < 4; ++i) total = add(total, bits_to_float(s.v[i]));
     }
-    const float scale = mul(reciprocal_sqrt(add(mul(total, 1.0f / K), eps)), factor);
-    const lds_address at = Block::staged_row(j, PaddedK * 2);
-    // A thread reads back exactly the columns that it stored.
+    factor = float_to_bits(mul(reciprocal_sqrt(add(mul(total, 1.0f / K), eps)), power));
+  }
+  constexpr int at_once = 2;
+  MONOLAYER_NO_UNROLL
+  for (int first = 0; first < b.live; first += at_once) {
     MONOLAYER_UNROLL
-    for (int i = 0; i < mine; ++i) {
-      const int c = Block::thread() * 8 + i * step;
-      if (c >= K) continue;
-      u32x4 v = T::lds_load16(at + u32(c) * 2);
+    for (int r = 0; r < at_once; ++r) {
+      // No factor is negative, so the largest of one lane's and zeros is that lane's.
+      const float scale = bits_to_float(T::wave_max(T::lane() == first + r ? factor : 0u));
+      if (first + r >= b.live) continue;
+      const lds_address at = Block::staged_row(first + r, PaddedK * 2);
+      // A thread reads back exactly the columns that it stored.
       MONOLAYER_UNROLL
-      for (int k = 0; k < 4; ++k)
-        v.v[k] = pack_bf16(mul(mul(low_bf16(v.v[k]), scale), low_bf16(g[i].v[k])),
-                           mul(mul(high_bf16(v.v[k]), scale), high_bf16(g[i].v[k])));
-      T::lds_store16(at + u32(c) * 2, v);
+      for (int i = 0; i < mine; ++i) {
+        const int c = Block::thread() * 8 + i * step;
+        if (c >= K) continue;
+        u32x4 v = T::lds_load16(at + u32(c) * 2);
+        MONOLAYER_UNROLL
+        for (int k = 0; k < 4; ++k)
+          v.v[k] = pack_bf16(mul(mul(low_bf16(v.v[k]), scale), low_bf16(g[i].v[k])),
+                             mul(mul(high_bf16(v.v[k]), scale), high_bf16(g[i].v[k])));
+        T::lds_store16(at + u32(c) * 2, v);
+      }
     }
   }
   return true;
@@ -119,7 +141,7 @@ MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const u8* weight, float eps, L
 /// first of the eight returns them all. Every lane of the wave calls it.
 template <class T>
 MONOLAYER_DEVICE u32x4 gather8(float value) {
-  const u32 own = from_float<bf16>(value).bits;
+  const u32 own = pack_bf16(value, 0.0f);
   const u32 pair = own | T::shuffle_xor(own, 1) << 16;  // meaningful in even lanes
   const u32 next = T::shuffle_xor(pair, 2);
   u32x4 all;

@@ -91,33 +91,31 @@ MONOLAYER_DEVICE void wait_counter(Block& b, const void* counter, u32 target, co
   }
 }
 
-/// One wave waits until all `units` words equal `tag`: four words a lane and step.
-template <class Block>
-MONOLAYER_DEVICE void wait_words(Block& b, const u8* words, int units, u32 tag, const awaited& what) {
-  using T = typename Block::target;
+/// One wave waits until all words of `count` parts equal `tag`: four words a lane and step, whatever part they are of.
+template <class T, class Block>
+MONOLAYER_DEVICE void wait_words(Block& b, const slot_arrivals& s, u32 use, u32 first, u32 count, u32 tag) {
+  const u32 of_part = (s.units + 3) / 4, total = count * of_part;
   auto w = b.wait_for_block();
   MONOLAYER_NO_UNROLL
-  for (int base = 0; base < units; base += 4 * T::wave_size) {
-    const int first = base + 4 * T::lane();
+  for (u32 base = 0; base < total; base += u32(T::wave_size)) {
+    const u32 at = base + u32(T::lane());
+    const u32 part = first + at / of_part, unit = at % of_part * 4;
     for (;;) {
       int missing = -1;
       u32 seen = tag;
-      if (first < units) {
-        const u32x4 v = T::poll16(words + u64(first) * 4);
+      if (at < total) {
+        const u32x4 v = T::poll16(b.params->arrivals + s.template of_part<T>(part, use) + u64(unit) * 4);
         for (int i = 3; i >= 0; --i)
-          if (first + i < units && v.v[i] != tag) missing = first + i, seen = v.v[i];
+          if (unit + u32(i) < s.units && v.v[i] != tag) missing = i, seen = v.v[i];
       }
       if (T::ballot(missing >= 0) == 0) break;
       const bool stop = w.give_up();
       if (T::ballot(stop) != 0) {
         w.timed_out = T::ballot(w.timed_out) != 0;
-        if (missing >= 0) {
-          awaited a = what;
-          a.expected = tag, a.seen = seen;
-          fail(b, w, a);
-        } else {
+        if (missing >= 0)
+          fail(b, w, {failure::slot_wait, s.slot, part, tag, seen});
+        else
           b.abort();
-        }
         return;
       }
     }
@@ -126,46 +124,58 @@ MONOLAYER_DEVICE void wait_words(Block& b, const u8* words, int units, u32 tag, 
 
 }  // namespace detail
 
-/// Where the arrivals at a counted slot are kept.
-struct slot_arrivals {
-  u32 slot, offset, stride;  // bytes: of the first part, from part to part
-  u32 parts, units, buffers;
-
-  template <class Program, class Memory, int Slot>
-  MONOLAYER_HOST_DEVICE static constexpr slot_arrivals of() {
-    constexpr slot_info s = Program::info.slots[Slot];
-    constexpr u64 offset = Memory::arrival_offset(Slot), stride = Memory::part_stride(Slot);
-    static_assert(Memory::arrival_bytes <= 0xffffffffu);
-    return {u32(Slot), u32(offset), u32(stride), u32(s.parts), u32(s.units), u32(s.buffers)};
-  }
-  /// Byte offset of a part's arrivals in a use of the slot. Counters serve all buffers: they only count up.
-  template <class T>
-  MONOLAYER_DEVICE u32 of_part(u32 part, u32 use) const {
-    if constexpr (T::arrivals == arrival_kind::words)
-      if (buffers != 1) part += use % buffers * parts;
-    return offset + part * stride;
-  }
-};
-
-/// The first consumer wave waits for parts [first, first + count) of a slot: of this layer's use, or of the newest
-/// earlier one. An earlier use that was not in this launch is complete: launches of a stream follow one another.
-/// The other waves learn of it at the block's next sync().
+/// The first consumer wave waits for what tile `tile` of a stage reads: the one part of `own` reads, and all parts of
+/// the others at the stage's first wait, unless the block has waited for them in this layer. A read is of this layer's use of
+/// a slot or of the newest earlier one; an earlier use that was not in this launch is complete, since launches of a
+/// stream follow one another. The other waves learn of it at the block's next sync().
 template <class Block>
-MONOLAYER_DEVICE void wait_parts(Block& b, const slot_arrivals& s, bool earlier, int first, int count) {
+MONOLAYER_DEVICE void wait_reads(Block& b, const stage_row& s, bool first_wait, int tile) {
   using T = typename Block::target;
-  const slot_clock c = Block::clock(int(s.slot));
-  if (earlier && c.in_span == 0) return;
-  const u32 use = earlier ? c.uses - 1 : c.uses;
+  if (T::wave() != 0) return;
+  const u8* at = nullptr;  // a lane a counter: all are asked for at once
+  u32 target = 0, slot = 0, part = 0;
+  int used = 0;
+  const auto wait_for_lanes = [&] {
+    if (at != nullptr) detail::wait_counter(b, at, target, {failure::slot_wait, slot, part, 0, 0});
+    at = nullptr;
+    used = 0;
+  };
   MONOLAYER_NO_UNROLL
-  for (u32 part = u32(first); part < u32(first + count); ++part) {
-    const awaited what{failure::slot_wait, s.slot, part, 0, 0};
-    const u8* at = b.params->arrivals + s.template of_part<T>(part, use);
+  for (int i = 0; i < s.read_count; ++i) {
+    const read_row& r = s.reads[i];
+    const lds_address known = Block::layout::known + (r.earlier != 0 ? 4u : 0u);
+    if (r.per_part == 0) {
+      if (!first_wait || (T::lds_load4(known) >> r.from.slot & 1u) != 0) continue;
+      T::wave_sync();
+      if (T::lane() == 0) T::lds_store4(known, T::lds_load4(known) | 1u << r.from.slot);
+      T::wave_sync();
+    }
+    const slot_clock c = Block::clock(int(r.from.slot));
+    if (r.earlier != 0 && c.in_span == 0) continue;
+    const u32 use = r.earlier != 0 ? c.uses - 1 : c.uses;
+    const u32 first = r.per_part != 0 ? u32(tile / r.per_part) : 0u, count = r.per_part != 0 ? 1u : r.from.parts;
     if constexpr (T::arrivals == arrival_kind::counter) {
-      if (T::lane() == 0) detail::wait_counter(b, at, (use + 1) * s.units, what);
+      MONOLAYER_NO_UNROLL
+      for (u32 done = 0; done < count;) {
+        const u32 mine = done + u32(T::lane() - used);
+        if (T::lane() >= used && mine < count) {
+          slot = r.from.slot, part = first + mine;
+          at = b.params->arrivals + r.from.template of_part<T>(part, use);
+          target = (use + 1) * r.from.units;
+        }
+        const int free = T::wave_size - used;
+        if (count - done < u32(free)) {
+          used += int(count - done);
+          break;
+        }
+        done += u32(free);
+        wait_for_lanes();
+      }
     } else {
-      detail::wait_words(b, at, int(s.units), earlier ? c.tag : b.tag(), what);
+      detail::wait_words<T>(b, r.from, use, first, count, r.earlier != 0 ? c.tag : b.tag());
     }
   }
+  wait_for_lanes();
 }
 
 /// Arrives with units [unit, unit + count) at a part of this layer's use of a slot. The first consumer wave calls it,
@@ -183,8 +193,30 @@ MONOLAYER_DEVICE void arrive(Block& b, const slot_arrivals& s, int part, int uni
   }
 }
 
+/// An address in two parts: `base` is the same in all lanes.
+struct based_address {
+  const u8* base;
+  u32 offset;
+};
+
+namespace detail {
+
+template <class T>
+MONOLAYER_DEVICE u32x4 tagged_pair(const u8* at) {
+  return T::tagged_load2(at);
+}
+template <class T>
+MONOLAYER_DEVICE u32x4 tagged_pair(const based_address& at) {
+  if constexpr (requires { T::tagged_load2(at.base, at.offset); })
+    return T::tagged_load2(at.base, at.offset);
+  else
+    return T::tagged_load2(at.base + at.offset);
+}
+
+}  // namespace detail
+
 /// Polls `N` pairs of neighbouring tagged words, all asked for at once, until every word carries `tag`: v[i] = {data,
-/// tag, data, tag} of the words at address_of(i). `what.part` of a failure is i / PerPart of a pair that was missing.
+/// tag, data, tag} of the words at address_of(i), a pointer or a based_address. `what.part` of a failure is i / PerPart of a pair that was missing.
 /// Lanes poll on their own.
 template <int PerPart = 1, int N, class Block, class AddressOf>
 MONOLAYER_DEVICE void wait_tagged(Block& b, u32x4 (&v)[N], AddressOf address_of, u32 tag, u64 limit_ns,
@@ -193,7 +225,7 @@ MONOLAYER_DEVICE void wait_tagged(Block& b, u32x4 (&v)[N], AddressOf address_of,
   watch<T> w{Block::layout::abort_flag, b.params->state, limit_ns};
   for (;;) {
     MONOLAYER_UNROLL
-    for (int i = 0; i < N; ++i) v[i] = T::tagged_load2(address_of(i));
+    for (int i = 0; i < N; ++i) v[i] = detail::tagged_pair<T>(address_of(i));
     u32 differ = 0;
     MONOLAYER_UNROLL
     for (int i = 0; i < N; ++i) differ |= (v[i].v[1] ^ tag) | (v[i].v[3] ^ tag);
@@ -204,7 +236,7 @@ MONOLAYER_DEVICE void wait_tagged(Block& b, u32x4 (&v)[N], AddressOf address_of,
       // Which word: asked again, one after the other. To find it in v at each poll would fill the scalar registers.
       MONOLAYER_NO_UNROLL
       for (int i = 0; i < N; ++i) {
-        const u32x4 again = T::tagged_load2(address_of(i));
+        const u32x4 again = detail::tagged_pair<T>(address_of(i));
         if (again.v[1] == tag && again.v[3] == tag) continue;
         a.part = u32(i / PerPart), a.seen = again.v[1] != tag ? again.v[1] : again.v[3];
       }

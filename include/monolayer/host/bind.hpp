@@ -2,11 +2,10 @@
 // checked parameters on.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 #include "monolayer/host/pack.hpp"
-#include "monolayer/host/plan.hpp"
+#include "monolayer/host/paging.hpp"
 
 namespace monolayer {
 
@@ -31,6 +30,7 @@ struct span_arguments {
   const void* input = nullptr;             // bf16 [rows][hidden], contiguous
   void* output = nullptr;                  // the same shape; `input` itself or disjoint from it
   const long long* row_slots = nullptr;    // device memory [rows], negative = dead row
+  batch_view batch = {};                   // of programs with caches
   int rows = 0;
   int rank = 0;
   int blocks = 0;
@@ -39,27 +39,6 @@ struct span_arguments {
   u64 peer_deadline_ns = 20'000'000'000;
   u32 ring_limit = 0;  // fewer ring slots than fit, for tests
 };
-
-namespace detail {
-
-inline status check_buffer(const char* name, const void* at, u64 seen, u64 wanted, u64 alignment) {
-  if (at == nullptr) return error(error_code::bad_pointer, name, "null", std::to_string(wanted) + " bytes");
-  if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
-    return error(error_code::bad_pointer, name, "an address that is " +
-                 std::to_string(reinterpret_cast<std::uintptr_t>(at) % alignment) + " modulo " + std::to_string(alignment),
-                 std::to_string(alignment) + "-byte alignment");
-  if (seen < wanted)
-    return error(error_code::too_small, name, std::to_string(seen) + " bytes", std::to_string(wanted) + " bytes");
-  return {};
-}
-
-inline status check_range(const char* name, long long seen, long long low, long long high) {
-  if (seen >= low && seen <= high) return {};
-  return error(error_code::bad_value, name, std::to_string(seen),
-               std::to_string(low) + ".." + std::to_string(high));
-}
-
-}  // namespace detail
 
 /// Checks the arguments and returns what the kernel takes. Errors: see each check; nothing is touched.
 template <class T, class P>
@@ -80,6 +59,9 @@ result<launch_params> bind(const rank_memory& m, const span_arguments& a) {
         check_buffer("slots", m.slots, m.slots_bytes, plan::slots_bytes, 256),
         check_buffer("arrivals", m.arrivals, m.arrivals_bytes, plan::arrivals_bytes, 128)})
     if (!s) return s;
+  if (a.ring_limit != 0 && a.ring_limit < plan::lds::fewest_slots)
+    return error(error_code::bad_value, "ring_limit", std::to_string(a.ring_limit),
+                 "0, or at least " + std::to_string(plan::lds::fewest_slots));
   if (a.groups > 1 && a.blocks % a.groups != 0)
     return error(error_code::bad_value, "groups", std::to_string(a.groups) + " groups of " +
                  std::to_string(a.blocks) + " blocks", "groups of one size");
@@ -98,6 +80,15 @@ result<launch_params> bind(const rank_memory& m, const span_arguments& a) {
     const u64 bytes = hidden_bytes * u64(a.rows);
     if (in != out && in < out + bytes && out < in + bytes)
       return error(error_code::bad_pointer, "output", "a range that overlaps `input`", "`input` itself, or disjoint");
+  }
+  if constexpr (requires { P::max_context; }) {
+    bool listed = false, picked = false;
+    for (u64 kind : a.kinds) {
+      const bool picks = (slots_written(P::info.kinds[kind]) >> P::picks & 1u) != 0;
+      listed |= !picks && !picked;
+      picked |= picks;
+    }
+    if (status s = check_batch<P>(a.batch, a.rows, listed); !s) return s;
   }
   launch_params p{};
   for (int r = 0; r < plan::ranks; ++r) {
@@ -120,6 +111,7 @@ result<launch_params> bind(const rank_memory& m, const span_arguments& a) {
   p.row_slots = a.row_slots;
   p.slots = static_cast<u8*>(m.slots);
   p.arrivals = static_cast<u8*>(m.arrivals);
+  p.batch = a.batch;
   p.local_deadline_ns = a.local_deadline_ns;
   p.peer_deadline_ns = a.peer_deadline_ns;
   p.layer_count = static_cast<int>(a.kinds.size());

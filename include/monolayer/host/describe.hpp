@@ -15,6 +15,7 @@ namespace monolayer {
 struct describe_options {
   int rows = 0;                     // live rows for which bytes x readers are given; 0: max_rows
   double terabytes_per_second = 0;  // memory bandwidth of one GPU; 0: no floor is given
+  int kind = -1;                    // only this kind's stages; -1: all kinds
   std::span<const double>
       weight_bytes{};  // of each stage on one rank: kind by kind, in the order of the stages
 };
@@ -81,7 +82,7 @@ inline std::string count(long long n, const char* what) {
 inline std::string megabytes(double bytes) { return decimal(bytes / 1e6, 2) + " MB"; }
 
 inline const char* word(element e) {
-  return e == element::bf16 ? "bf16" : e == element::f32 ? "f32" : "token";
+  return e == element::bf16 ? "bf16" : e == element::f32 ? "f32" : e == element::u32 ? "u32" : "token";
 }
 inline const char* word(scope s) {
   return s == scope::group ? "group" : s == scope::device ? "device" : "peers";
@@ -93,6 +94,7 @@ inline void add_stage(std::string& out, const program_info& p, const program_inf
   out += "  +- " + left(st.name, 16) + " " + (st.routed ? "up to " : "") + count(st.tiles, "tile");
   if (st.tile_columns > 0) out += " x " + count(st.tile_columns, "column");
   if (st.routed) out += ", routed";
+  if (st.by_row) out += ", by row";
   if (st.by_group) out += ", by group (" + count(parts_of_stage(p, st), "part") + ")";
   if (st.streamed > 0)
     out += st.streamed == 1 ? ", streams 1 matrix" : ", streams " + std::to_string(st.streamed) + " matrices";
@@ -186,6 +188,10 @@ inline std::string describe(const program_info& p, const describe_options& optio
   std::size_t weight = 0;
   for (int k = 0; k < p.kind_count; ++k) {
     const kind_info& kind = p.kinds[k];
+    if (options.kind >= 0 && options.kind != k) {
+      weight += std::size_t(kind.stage_count);
+      continue;
+    }
     out += "\nkind " + std::string(kind.name) + ": " + count(kind.stage_count, "stage") + "\n";
     double total = 0;
     for (int i = 0; i < kind.stage_count; ++i, ++weight) {

@@ -1,6 +1,9 @@
 // Launching on the simulator.
 #pragma once
 
+#include <algorithm>
+#include <array>
+
 #include "monolayer/arch/sim/sim.hpp"
 #include "monolayer/device/kernel.hpp"
 #include "monolayer/host/bind.hpp"
@@ -29,6 +32,32 @@ void annotate(sim::machine& m, const rank_memory& memory, int rank) {
   m.annotate(&state->failed_launches, 16, "failed launches", sim::memory::control);
   m.annotate(&state->check_in, sizeof(device_state) - offsetof(device_state, check_in), "control words",
              sim::memory::control);
+}
+
+/// Memory of all ranks of program P, of the planned sizes, zeroed and annotated: what bind() takes, by rank.
+template <class T, class P>
+std::array<rank_memory, std::size_t(P::info.ranks)> allocate_ranks(sim::machine& m) {
+  using sizes = plan<T, P>;
+  constexpr int ranks = P::info.ranks;
+  std::array<rank_memory, std::size_t(ranks)> all;
+  void *mailbox[ranks], *state[ranks];
+  for (int r = 0; r < ranks; ++r) {
+    mailbox[r] = m.allocate(r, sizes::mailbox_bytes, "mailbox", sim::memory::mailbox, sim::fill::zero);
+    state[r] = m.allocate(r, sizes::state_bytes, "state", sim::memory::control, sim::fill::zero);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    rank_memory& memory = all[std::size_t(r)];
+    memory.slots = m.allocate(r, sizes::slots_bytes, "slots", sim::memory::slot, sim::fill::zero);
+    memory.arrivals = m.allocate(r, sizes::arrivals_bytes, "arrivals", sim::memory::control, sim::fill::zero);
+    memory.slots_bytes = sizes::slots_bytes;
+    memory.arrivals_bytes = sizes::arrivals_bytes;
+    memory.mailbox_bytes = sizes::mailbox_bytes;
+    memory.state_bytes = sizes::state_bytes;
+    std::copy_n(mailbox, ranks, memory.mailbox);
+    std::copy_n(state, ranks, memory.state);
+    annotate<T, P>(m, memory, r);
+  }
+  return all;
 }
 
 /// Appends a launch to the rank's queue; machine.run() runs it.

@@ -2,6 +2,7 @@
 // Each packed matrix carries a header; binding refuses one that was packed for another kernel.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <span>
@@ -15,7 +16,7 @@ namespace monolayer {
 
 /// A matrix as a checkpoint stores it, row-major [rows][columns], and the window of it that this rank packs.
 ///   bf16: data u16; fp8: data e4m3fn bytes, `scales` f32 factors: fp8_block [ceil(rows/128)][ceil(columns/128)],
-///   fp8_channel [rows]; mxfp4: data [rows][columns/2], low nibble = even column, `block_scales` e8m0
+///   fp8_channel [rows]; fp8_steps [rows/16][ceil(columns/32)], or null where all are 1; mxfp4: data [rows][columns/2], low nibble = even column, `block_scales` e8m0
 ///   [rows][columns/32].
 struct checkpoint_matrix {
   const void* data = nullptr;
@@ -30,7 +31,7 @@ struct packed_header {
   u64 magic = 0x6b63617072796c6dull;
   u32 layout_version = 1;
   u32 wave_size = 0;
-  u32 format = 0;  // index in the order bf16, fp8_block, fp8_channel, mxfp4
+  u32 format = 0;  // index in the order bf16, fp8_block, fp8_channel, mxfp4, fp8_steps
   u32 subtiles = 0;
   u32 features = 0, k = 0;  // of the window
   u32 count = 1;            // matrices one after another (experts)
@@ -45,6 +46,7 @@ template <class F>
 constexpr u32 format_number() {
   if constexpr (is_mxfp4<F>) return 3;
   else if constexpr (F::piece_bytes == 16) return 0;
+  else if constexpr (has_step_scale<F>) return 4;
   else return F::chunk_scale_bytes != 0 ? 2 : 1;
 }
 
@@ -79,10 +81,17 @@ status check_matrix(const checkpoint_matrix& m, long features, long k, const std
   if (has_sum_scale<F> && m.scales == nullptr)
     return error(error_code::bad_pointer, name + ".scales", "null", "f32 scales for " + std::string(F::name));
   if constexpr (has_sum_scale<F>) {
-    if (F::chunk_scale_bytes == 0 && (m.first_row % tile_features != 0 || m.first_column % unit_k != 0))
+    const bool in_one_block = m.first_column / unit_k == (m.first_column + k - 1) / unit_k;
+    if (F::chunk_scale_bytes == 0 && (m.first_row % tile_features != 0 || (m.first_column % unit_k != 0 && !in_one_block)))
       return error(error_code::bad_shape, name + " window",
                    "first row " + number(m.first_row) + ", first column " + number(m.first_column),
                    "multiples of 16 and 128: a scale block must not straddle a unit");
+  }
+  if constexpr (has_step_scale<F>) {
+    if (m.first_row % tile_features != 0 || m.first_column % step_k != 0)
+      return error(error_code::bad_shape, name + " window",
+                   "first row " + number(m.first_row) + ", first column " + number(m.first_column),
+                   "multiples of 16 and 32: a scale block must not straddle a step");
   }
   if constexpr (is_mxfp4<F>) {
     if (m.block_scales == nullptr)
@@ -134,16 +143,111 @@ void pack_scales(u8* chunk, const checkpoint_matrix& m, long row0, int first_uni
     } else if constexpr (has_sum_scale<F> && F::chunk_scale_bytes == 0) {
       const float scale = m.scales[(m.first_row + row0) / 128 * grid + (m.first_column + k) / 128];
       std::memcpy(to + u * 4, &scale, 4);
+    } else if constexpr (has_step_scale<F>) {
+      for (int s = 0; s < steps_per_unit; ++s) {
+        const long column = k + s * step_k;
+        const long at = (m.first_row + row0) / tile_features * ((m.columns + step_k - 1) / step_k) +
+                        (m.first_column + column) / step_k;
+        const float scale = m.scales != nullptr && column < Tile::k ? m.scales[at] : 1.0f;
+        std::memcpy(to + u * F::scale_bytes + s * 4, &scale, 4);
+      }
     }
   }
   if constexpr (F::chunk_scale_bytes != 0)
     std::memcpy(to, m.scales + m.first_row + row0, tile_features * sizeof(float));
 }
 
+/// What pack refuses in one matrix: shapes, windows that cut scale blocks, NaN codes in FP8, factors that are no numbers,
+/// scales that the target cannot apply exactly.
+template <class T, class F>
+status look(const checkpoint_matrix& m, long features, long k, const std::string& name) {
+  if (status s = check_matrix<F>(m, features, k, name); !s) return s;
+  if constexpr (F::piece_bytes == 8) {
+    for (long r = 0; r < features; ++r)
+      for (long c = 0; c < k; ++c) {
+        const u8 code = static_cast<const u8*>(m.data)[(m.first_row + r) * m.columns + m.first_column + c];
+        if ((code & 0x7f) == 0x7f)
+          return error(error_code::bad_value,
+                       name + " at row " + std::to_string(r) + ", column " + std::to_string(c), "NaN", "a number");
+      }
+  }
+  if constexpr (has_sum_scale<F>) {
+    const auto finite = [](float x) { return (std::bit_cast<u32>(x) & 0x7f800000u) != 0x7f800000u; };
+    const auto refuse = [&](long row, long column, float seen) {
+      return error(error_code::bad_value, name + " scale of row " + std::to_string(row) + ", column " + std::to_string(column),
+                   std::to_string(seen), "a finite number");
+    };
+    if constexpr (F::chunk_scale_bytes != 0) {
+      for (long r = 0; r < features; ++r)
+        if (const float s = m.scales[m.first_row + r]; !finite(s)) return refuse(r, 0, s);
+    } else {
+      const long grid = (m.columns + 127) / 128;
+      for (long r = m.first_row / 128; r <= (m.first_row + features - 1) / 128; ++r)
+        for (long c = m.first_column / 128; c <= (m.first_column + k - 1) / 128; ++c)
+          if (const float s = m.scales[r * grid + c]; !finite(s))
+            return refuse(std::max(r * 128 - m.first_row, 0l), std::max(c * 128 - m.first_column, 0l), s);
+    }
+  }
+  if constexpr (is_mxfp4<F>) {
+    for (long r = 0; r < features; ++r)
+      for (long c = 0; c < k / 32; ++c) {
+        const int e = m.block_scales[(m.first_row + r) * (m.columns / 32) + m.first_column / 32 + c];
+        if (e > T::mxfp4_largest_scale)
+          return error(error_code::bad_value,
+                       name + " scale at row " + std::to_string(r) + ", block " + std::to_string(c),
+                       "e8m0 " + std::to_string(e), "at most " + std::to_string(int(T::mxfp4_largest_scale)));
+      }
+  }
+  return {};
+}
+
+inline status check_room(std::span<u8> to, u64 need, const std::string& name) {
+  if (to.size() >= need) return {};
+  return error(error_code::too_small, name + " buffer", std::to_string(to.size()) + " bytes", std::to_string(need));
+}
+
+/// Writes the chunks of one subtile: 16 features of the window from `row0` on.
+template <class T, class Tile>
+void write_subtile(u8* to, const checkpoint_matrix& m, long row0) {
+  using F = typename Tile::format;
+  for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
+    u8* at = to + u64(chunk) * Tile::chunk_bytes;
+    std::memset(at, 0, Tile::chunk_bytes);
+    const int first_unit = chunk * Tile::units_per_chunk;
+    for (int u = 0; u < Tile::units_per_chunk; ++u)
+      for (int s = 0; s < steps_per_unit; ++s)
+        for (int lane = 0; lane < T::wave_size; ++lane)
+          for (int h = 0; h < T::lane_rows; ++h) {
+            const long k = long(first_unit + u) * unit_k + s * step_k + 8 * T::k_group(lane);
+            u8* piece = at + u32(u) * Tile::unit_bytes + piece_offset<T, F>(lane, s, h);
+            u64 high = 0;
+            const u64 word = codes8<F>(m, row0 + T::a_row(lane, h), k, Tile::k, &high);
+            if constexpr (F::piece_bytes == 16) {
+              std::memcpy(piece, &word, 8);
+              std::memcpy(piece + 8, &high, 8);
+            } else if constexpr (F::piece_bytes == 8) {
+              const u64 arranged = T::arrange_e4m3x8(word);
+              std::memcpy(piece, &arranged, 8);
+            } else {
+              const u32 arranged = T::arrange_e2m1x8(u32(word));
+              std::memcpy(piece, &arranged, 4);
+            }
+          }
+    pack_scales<F, Tile>(at, m, row0, first_unit);
+  }
+}
+
+/// Writes features of one matrix that are looked at already, Tile::subtiles * 16 neighbours a tile.
+template <class T, class Tile>
+void write_features(u8* to, const checkpoint_matrix& m, long features) {
+  for (long sub = 0; sub < features / tile_features; ++sub)
+    write_subtile<T, Tile>(to + u64(sub) * Tile::chunks * Tile::chunk_bytes, m, sub * tile_features);
+}
+
 }  // namespace detail
 
 /// Packs `features` features of matrices m[0..Subtiles-1] (gate and up) into `to`, Tile::bytes a tile of 16 features.
-/// Errors: shapes, windows that cut scale blocks, NaN codes in FP8, scales that the target cannot apply exactly.
+/// Errors: see detail::look; nothing is written then.
 template <class T, class Tile>
 status pack(std::span<u8> to, std::span<const checkpoint_matrix> m, long features, const std::string& name) {
   using F = typename Tile::format;
@@ -151,62 +255,14 @@ status pack(std::span<u8> to, std::span<const checkpoint_matrix> m, long feature
     return error(error_code::bad_shape, name, std::to_string(m.size()) + " matrices", std::to_string(Tile::subtiles));
   if (features % tile_features != 0)
     return error(error_code::bad_shape, name + " features", std::to_string(features), "a multiple of 16");
-  const u64 need = u64(features / tile_features) * Tile::bytes;
-  if (to.size() < need)
-    return error(error_code::too_small, name + " buffer", std::to_string(to.size()) + " bytes",
-                 std::to_string(need));
-  for (const checkpoint_matrix& one : m)
-    if (status s = detail::check_matrix<F>(one, features, Tile::k, name); !s) return s;
+  if (status s = detail::check_room(to, u64(features / tile_features) * Tile::bytes, name); !s) return s;
   // Look before writing: an error must leave `to` as it was.
-  for (const checkpoint_matrix& one : m) {
-    if constexpr (F::piece_bytes == 8) {
-      for (long r = 0; r < features; ++r)
-        for (long c = 0; c < Tile::k; ++c) {
-          const u8 code = static_cast<const u8*>(one.data)[(one.first_row + r) * one.columns + one.first_column + c];
-          if ((code & 0x7f) == 0x7f)
-            return error(error_code::bad_value,
-                         name + " at row " + std::to_string(r) + ", column " + std::to_string(c), "NaN", "a number");
-        }
-    }
-    if constexpr (is_mxfp4<F>) {
-      for (long r = 0; r < features; ++r)
-        for (long c = 0; c < Tile::k / 32; ++c) {
-          const int e = one.block_scales[(one.first_row + r) * (one.columns / 32) + one.first_column / 32 + c];
-          if (e > T::mxfp4_largest_scale)
-            return error(error_code::bad_value,
-                         name + " scale at row " + std::to_string(r) + ", block " + std::to_string(c),
-                         "e8m0 " + std::to_string(e), "at most " + std::to_string(int(T::mxfp4_largest_scale)));
-        }
-    }
-  }
+  for (const checkpoint_matrix& one : m)
+    if (status s = detail::look<T, F>(one, features, Tile::k, name); !s) return s;
   for (long tile = 0; tile < features / tile_features; ++tile)
     for (int sub = 0; sub < Tile::subtiles; ++sub)
-      for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
-        u8* at = to.data() + u64(tile) * Tile::bytes + u64(sub * Tile::chunks + chunk) * Tile::chunk_bytes;
-        std::memset(at, 0, Tile::chunk_bytes);
-        const int first_unit = chunk * Tile::units_per_chunk;
-        const long row0 = tile * tile_features;
-        for (int u = 0; u < Tile::units_per_chunk; ++u)
-          for (int s = 0; s < steps_per_unit; ++s)
-            for (int lane = 0; lane < T::wave_size; ++lane)
-              for (int h = 0; h < T::lane_rows; ++h) {
-                const long k = long(first_unit + u) * unit_k + s * step_k + 8 * T::k_group(lane);
-                u8* piece = at + u32(u) * Tile::unit_bytes + piece_offset<T, F>(lane, s, h);
-                u64 high = 0;
-                const u64 word = detail::codes8<F>(m[std::size_t(sub)], row0 + T::a_row(lane, h), k, Tile::k, &high);
-                if constexpr (F::piece_bytes == 16) {
-                  std::memcpy(piece, &word, 8);
-                  std::memcpy(piece + 8, &high, 8);
-                } else if constexpr (F::piece_bytes == 8) {
-                  const u64 arranged = T::arrange_e4m3x8(word);
-                  std::memcpy(piece, &arranged, 8);
-                } else {
-                  const u32 arranged = T::arrange_e2m1x8(u32(word));
-                  std::memcpy(piece, &arranged, 4);
-                }
-              }
-        detail::pack_scales<F, Tile>(at, m[std::size_t(sub)], row0, first_unit);
-      }
+      detail::write_subtile<T, Tile>(to.data() + u64(tile) * Tile::bytes + u64(sub) * Tile::chunks * Tile::chunk_bytes,
+                                     m[std::size_t(sub)], tile * tile_features);
   return {};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "monolayer/host/bind.hpp"
+#include "monolayer/host/tensors.hpp"
 #include "monolayer/layers/slices.hpp"
 
 namespace monolayer {
@@ -13,17 +14,6 @@ struct slice_a_tensors {
   const u16* q_a_norm = nullptr;    // bf16 [q_lora]
   checkpoint_matrix q_b;            // [all heads * head_dim][q_lora]
 };
-struct expert_tensors {
-  checkpoint_matrix gate, up;  // [width of the model][hidden]
-  checkpoint_matrix down;      // [hidden][width of the model]
-};
-
-/// One packed matrix, or a run of experts' matrices.
-struct packed_matrix {
-  packed_header header;
-  std::vector<u8> bytes;
-};
-
 /// Packing for target T and config C, rank by rank. `pack_*` return the packed matrices or the first error.
 template <class T, class C>
 struct slice_packer {
@@ -36,11 +26,7 @@ struct slice_packer {
   template <class Tile>
   static result<packed_matrix> matrix(std::span<const checkpoint_matrix> m, long features, int rank,
                                       const std::string& name) {
-    packed_matrix p{header_for<T, Tile>(features, 1, C::ranks, u32(rank)), {}};
-    p.bytes.resize(p.header.bytes);
-    if (status s = pack<T, Tile>(p.bytes, m, features, name); !s) return s;
-    p.header.checksum = checksum(p.bytes);
-    return p;
+    return pack_matrix<T, Tile>(m, features, C::ranks, u32(rank), name);
   }
   static result<packed_matrix> q_a(const slice_a_tensors& t, int rank) {
     return matrix<typename program::q_a_stage::weights>({&t.q_a, 1}, C::q_lora, rank, "q_a");

@@ -32,8 +32,8 @@ struct slices {
   using activations =
       inputs::expert_activations<4, act, act_shared, width, weight_tile<bf16_weights, width>::padded_k>;
 
-  using q_a_stage = stages::projection<normed_a, qa, C::hidden, C::q_lora, typename C::attention_weights, q_a_weights>;
-  using q_b_stage = stages::projection<normed_qa, q, C::q_lora, q_columns, typename C::attention_weights, q_b_weights>;
+  using q_a_stage = stages::projection<normed_a, stages::to_slot<qa>, C::hidden, C::q_lora, typename C::attention_weights, q_a_weights>;
+  using q_b_stage = stages::projection<normed_qa, stages::to_slot<q>, C::q_lora, q_columns, typename C::attention_weights, q_b_weights>;
   using heads_stage = stages::store_heads<q, C::heads, C::head_dim>;
   using router_stage = stages::router<normed_b, logits, C::hidden, C::experts, C::router_splits, router_weights>;
   using shared_stage =
@@ -42,10 +42,11 @@ struct slices {
                                               typename C::expert_weights, routed_gate_up>;
   using down_stage = stages::experts_down<inputs::both<routes, activations>, partial, C::hidden, width,
                                           typename C::expert_weights, shared_down, routed_down>;
-  using reduce_stage = stages::all_reduce<partial, hidden, C::hidden, C::reduce_columns>;
+  using reduce_stage = stages::all_reduce<partial, stages::stream_residual<hidden>, hidden, C::hidden, C::reduce_columns, true>;
 
-  using kinds = kind_list<stage_list<q_a_stage, q_b_stage, heads_stage>,
-                          stage_list<router_stage, shared_stage, routed_stage, down_stage, reduce_stage>>;
+  enum code_id { q_a_code, q_b_code, heads_code, router_code, shared_code, routed_code, down_code, reduce_code };
+  using codes = code_list<q_a_stage, q_b_stage, heads_stage, router_stage, shared_stage, routed_stage, down_stage,
+                          reduce_stage>;
 
   static constexpr program_info make_info() {
     constexpr int f = tile_features;
@@ -72,26 +73,26 @@ struct slices {
     p.kinds[slice_a] = kind_info{
         .name = "slice_a",
         .stage_count = 3,
-        .stages = {{.name = "q_a", .tiles = q_a_stage::tiles, .tile_columns = f,
+        .stages = {{.name = "q_a", .code = q_a_code, .tiles = q_a_stage::tiles, .tile_columns = f,
                     .reads = {{hidden, reach::all, true}, {heads_done, reach::all, true}}, .writes = qa, .streamed = 1},
-                   {.name = "q_b", .tiles = q_b_stage::tiles, .tile_columns = f, .reads = {{qa, reach::all}}, .writes = q,
+                   {.name = "q_b", .code = q_b_code, .tiles = q_b_stage::tiles, .tile_columns = f, .reads = {{qa, reach::all}}, .writes = q,
                     .by_group = true, .streamed = 1},
-                   {.name = "store_heads", .tiles = C::heads, .reads = {{q, reach::own}}, .writes = heads_done,
+                   {.name = "store_heads", .code = heads_code, .tiles = C::heads, .reads = {{q, reach::own}}, .writes = heads_done,
                     .by_group = true}}};
     p.kinds[slice_b] = kind_info{
         .name = "slice_b",
         .stage_count = 5,
-        .stages = {{.name = "router", .tiles = router_stage::tiles, .tile_columns = f,
+        .stages = {{.name = "router", .code = router_code, .tiles = router_stage::tiles, .tile_columns = f,
                     // A slice A before this layer reads the stream too: it must be done before B writes it again.
                     .reads = {{hidden, reach::all, true}, {heads_done, reach::all, true}}, .writes = logits,
                     .streamed = 1},
-                   {.name = "shared_gate_up", .tiles = shared_stage::tiles, .tile_columns = f,
+                   {.name = "shared_gate_up", .code = shared_code, .tiles = shared_stage::tiles, .tile_columns = f,
                     .reads = {{hidden, reach::all, true}}, .writes = act_shared, .streamed = 1},
-                   {.name = "routed_gate_up", .tiles = routed_tiles, .tile_columns = f, .routed = true,
+                   {.name = "routed_gate_up", .code = routed_code, .tiles = routed_tiles, .tile_columns = f, .routed = true,
                     .reads = {{hidden, reach::all, true}, {logits, reach::all}}, .writes = act, .streamed = 1},
-                   {.name = "down", .tiles = down_stage::tiles, .tile_columns = f,
+                   {.name = "down", .code = down_code, .tiles = down_stage::tiles, .tile_columns = f,
                     .reads = {{act_shared, reach::all}, {act, reach::all}, {logits, reach::all}}, .writes = partial, .streamed = 2},
-                   {.name = "reduce", .tiles = reduce_stage::tiles, .tile_columns = C::reduce_columns,
+                   {.name = "reduce", .code = reduce_code, .tiles = reduce_stage::tiles, .tile_columns = C::reduce_columns,
                     .reads = {{partial, reach::own}, {hidden, reach::all, true}}, .writes = hidden}}};
     return p;
   }
@@ -103,10 +104,7 @@ struct slices {
   MONOLAYER_HOST_DEVICE static u32 router_key(float score, float bias) { return ordered_key(add(score, bias)); }
 
   static constexpr u32 largest(u32 a, u32 b) { return a > b ? a : b; }
-  static constexpr u32 largest_chunk =
-      largest(largest(largest(q_a_stage::weights::chunk_bytes, q_b_stage::weights::chunk_bytes),
-                      largest(router_stage::weights::chunk_bytes, shared_stage::weights::chunk_bytes)),
-              down_stage::weights::chunk_bytes);
+  static constexpr u32 largest_chunk = codes::largest_chunk;
   static constexpr u32 staged_bytes_per_row =
       largest(largest(hidden_k::padded_k, weight_tile<bf16_weights, C::q_lora>::padded_k),
               (C::top_k + 1) * down_stage::weights::padded_k) * 2 + staged_row_pad;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "monolayer/device/inputs.hpp"
+#include "monolayer/device/mailbox.hpp"
 #include "monolayer/device/multiply.hpp"
+#include "monolayer/device/rotation.hpp"
 
 namespace monolayer::stages {
 
@@ -29,21 +31,93 @@ MONOLAYER_DEVICE void store_features(Block& b, const View& view, int first, int 
   if (valid && feature % 8 == 0) view.store8(b.row(column), first + feature, eight);
 }
 
-/// y[row][N] = x W^T, bf16, in tiles of 16 features; x is the declared input (K columns).
-template <class Input, int Slot, int K, int N, class Format, int Data>
+// ---- Where a projection's results go: `begin(block)` once a tile, then `put` for each (feature, column); all lanes of a
+// wave put together.
+
+/// Slot `Slot`, bf16.
+template <int Slot>
+struct to_slot {
+  template <class Block>
+  struct target {
+    slot_view<typename Block::target, typename Block::program, Slot> view;
+    MONOLAYER_DEVICE explicit target(Block& b) : view(decltype(view)::current(b)) {}
+    MONOLAYER_DEVICE void put(Block& b, int first, int feature, int column, bool valid, float y) const {
+      store_features(b, view, first, feature, column, valid, y);
+    }
+  };
+};
+
+/// Slot `Slot`, f32.
+template <int Slot>
+struct to_f32_slot {
+  template <class Block>
+  struct target {
+    using T = typename Block::target;
+    slot_view<T, typename Block::program, Slot> view;
+    MONOLAYER_DEVICE explicit target(Block& b) : view(decltype(view)::current(b)) {}
+    MONOLAYER_DEVICE void put(Block& b, int first, int feature, int column, bool valid, float y) const {
+      if (valid) T::slot_store4(view.at(b.row(column), first + feature), float_to_bits(y));
+    }
+  };
+};
+
+/// Slot `Slot`, bf16, heads of `HeadDim` columns: columns [From, From + Rope) of each head are rotated by the row's
+/// position (interleaved pairs (2i, 2i + 1), in place; batch_view::rope), columns [0, From) are multiplied by the f32
+/// factors of layer_entry::data[Factors], [heads][From], where Factors >= 0.
+template <int Slot, int HeadDim, int From, int Rope, int Factors = -1>
+struct to_rotated_slot {
+  static_assert(HeadDim % tile_features == 0 && From % tile_features == 0 && Rope % tile_features == 0);
+  template <class Block>
+  struct target {
+    using T = typename Block::target;
+    slot_view<T, typename Block::program, Slot> view;
+    MONOLAYER_DEVICE explicit target(Block& b) : view(decltype(view)::current(b)) {}
+    MONOLAYER_DEVICE void put(Block& b, int first, int feature, int column, bool valid, float y) const {
+      const int in_head = first % HeadDim;  // a tile lies on one side of each border
+      if (in_head >= From && in_head < From + Rope) {
+        const float other = bits_to_float(T::shuffle_xor(float_to_bits(y), 1));
+        if (valid) {
+          const rotation r = rotation_of<Rope>(b, b.row(column), (in_head - From + feature) / 2);
+          y = feature % 2 == 0 ? fma(y, r.cosine, -mul(other, r.sine)) : fma(y, r.cosine, mul(other, r.sine));
+        }
+      } else if (Factors >= 0 && in_head < From && valid) {
+        const u64 at = u64(first / HeadDim) * From + u64(in_head + feature);
+        y = mul(y, bits_to_float(T::load4(layer_data<T>(*b.entry, Factors < 0 ? 0 : Factors) + at * 4)));
+      }
+      store_features(b, view, first, feature, column, valid, y);
+    }
+  };
+};
+
+/// This rank's partial sums, bf16 pairs pushed to every rank's mailbox.
+template <int Slot>
+struct to_mailbox {
+  template <class Block>
+  struct target {
+    using T = typename Block::target;
+    mailbox_view<Block, Slot> view;
+    MONOLAYER_DEVICE explicit target(Block& b) : view(decltype(view)::current(b)) {}
+    MONOLAYER_DEVICE void put(Block& b, int first, int feature, int column, bool valid, float y) const {
+      const u32 own = pack_bf16(y, 0.0f);
+      const u32 pair = own | T::shuffle_xor(own, 1) << 16;
+      if (valid && feature % 2 == 0) view.push(b, b.row(column), first + feature, pair);
+    }
+  };
+};
+
+/// y[row][N] = x W^T in tiles of 16 features; x is the declared input (K columns), y goes to `To`.
+template <class Input, class To, int K, int N, class Format, int Data>
 struct projection : plain_stream<weight_tile<Format, K>, Data> {
   static_assert(N % tile_features == 0, "projection: features must be a multiple of 16");
+  static constexpr bool combines = true;
   using input = Input;
-  static constexpr int slot = Slot;
+  using projects = weight_tile<Format, K>;
   static constexpr int tiles = N / tile_features;
 
   template <class Block>
-  MONOLAYER_DEVICE static bool run_tile(Block& b, int tile) {
-    using T = typename Block::target;
-    const auto out = slot_view<T, typename Block::program, Slot>::current(b);
-    return project<weight_tile<Format, K>>(b, [&](int feature, int column, bool valid, float (&y)[1]) {
-      store_features(b, out, tile * tile_features, feature, column, valid, y[0]);
-    });
+  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, float (&y)[1]) {
+    const typename To::template target<Block> out(b);
+    out.put(b, tile * tile_features, feature, column, valid, y[0]);
   }
 };
 

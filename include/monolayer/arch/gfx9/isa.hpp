@@ -123,6 +123,14 @@ MONOLAYER_DEVICE u32x4 buffer_load16(const void* p) {
   return __builtin_bit_cast(
       u32x4, __builtin_amdgcn_raw_buffer_load_b128(descriptor, u32(address) - u32(base), 0, Aux));
 }
+/// 16 bytes at base + offset; base is the same in all lanes.
+template <int Aux>
+MONOLAYER_DEVICE u32x4 buffer_load16(const void* base, u32 offset) {
+  u64 from = uniform(reinterpret_cast<u64>(base));
+  asm volatile("" : "+s"(from));
+  const auto descriptor = __builtin_amdgcn_make_buffer_rsrc(reinterpret_cast<void*>(from), 0, 0xffffffffu, 0x27000);
+  return __builtin_bit_cast(u32x4, __builtin_amdgcn_raw_buffer_load_b128(descriptor, offset, 0, Aux));
+}
 template <class T>
 MONOLAYER_DEVICE T load_agent(const void* p) {
   return __hip_atomic_load(global<T>(p), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -209,6 +217,10 @@ MONOLAYER_DEVICE void lds_store(lds_address at, T value) {
   }
 }
 
+MONOLAYER_DEVICE u32 lds_fetch_add(lds_address at, u32 value) {
+  return __hip_atomic_fetch_add(lds<u32>(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+
 // --- load-to-LDS: lane l copies LaneBytes from source + Offset + l * LaneBytes to at + Offset + l *
 // LaneBytes. The source and `at` are the same in all lanes; lanes that are off copy nothing.
 template <u32 LaneBytes, u32 Offset>
@@ -280,6 +292,10 @@ template <int Aux>
 MONOLAYER_DEVICE u32x4 buffer_load16(const void*) {
   return {};
 }
+template <int Aux>
+MONOLAYER_DEVICE u32x4 buffer_load16(const void*, u32) {
+  return {};
+}
 template <class T>
 MONOLAYER_DEVICE T load_agent(const void*) {
   return {};
@@ -307,6 +323,7 @@ MONOLAYER_DEVICE T lds_load(lds_address) {
 }
 template <class T>
 MONOLAYER_DEVICE void lds_store(lds_address, T) {}
+MONOLAYER_DEVICE u32 lds_fetch_add(lds_address, u32) { return 0; }
 template <u32 LaneBytes, u32 Offset>
 MONOLAYER_DEVICE void load_to_lds(const void*, u32, lds_address) {}
 template <u32 Count>

@@ -34,6 +34,7 @@ struct common : wave64_layout {
     return ring::control_bytes(count);
   }
 
+  static constexpr bool few_scalars = true;  // uniform values that wait are better off in vector registers
   MONOLAYER_DEVICE static const void* opaque(const void* p) { return isa::opaque(p); }
   MONOLAYER_DEVICE static int opaque(int x) { return isa::opaque(x); }
   MONOLAYER_DEVICE static int park(int x) { return isa::park(x); }
@@ -76,9 +77,11 @@ struct common : wave64_layout {
   MONOLAYER_DEVICE static void lds_store2(lds_address at, u16 value) { isa::lds_store(at, value); }
   MONOLAYER_DEVICE static void lds_store4(lds_address at, u32 value) { isa::lds_store(at, value); }
   MONOLAYER_DEVICE static void lds_store16(lds_address at, u32x4 value) { isa::lds_store(at, value); }
+  MONOLAYER_DEVICE static u32 lds_fetch_add(lds_address at, u32 value) { return isa::lds_fetch_add(at, value); }
   /// The flag's address is the same in all active lanes, and the compiler learns that so is what comes out.
   MONOLAYER_DEVICE static void lds_flag_store(lds_address at, u32 value) { isa::flag_write(at, value); }
   MONOLAYER_DEVICE static u32 lds_flag_load(lds_address at) { return isa::uniform(isa::flag_read(at)); }
+  MONOLAYER_DEVICE static u32 lds_flag_load_own(lds_address at) { return isa::flag_read(at); }
 
   // --- memory written before the launch; the caller's outputs
   MONOLAYER_DEVICE static u32 load4(const void* p) { return isa::plain_load4(p); }
@@ -118,6 +121,13 @@ struct common : wave64_layout {
   MONOLAYER_DEVICE static u32x4 tagged_load2(const void* p) {
     isa::compiler_barrier();
     const u32x4 words = isa::buffer_load16<sc0_sc1>(p);
+    isa::compiler_barrier();
+    return words;
+  }
+  /// At base + offset, where base is the same in all lanes: one register of a lane serves many loads.
+  MONOLAYER_DEVICE static u32x4 tagged_load2(const void* base, u32 offset) {
+    isa::compiler_barrier();
+    const u32x4 words = isa::buffer_load16<sc0_sc1>(base, offset);
     isa::compiler_barrier();
     return words;
   }

@@ -68,6 +68,7 @@ struct engine {
   void wave_done(wave& w);
   void drop_waves(launch& l);
   void collect_waiters();
+  std::string waits_for(const wave& w) const;
   void deadlock(const char* why);
 
   // ---- lanes (schedule.hpp, wave_ops.hpp); called on a lane's own stack
@@ -137,6 +138,7 @@ struct engine {
   u8* lds(u32 at, u32 bytes, const char* what);
   void lds_load(void* to, u32 at, u32 bytes);
   void lds_store(u32 at, const void* from, u32 bytes);
+  u32 lds_fetch_add(u32 at, u32 value);
   void lds_flag_store(u32 at, u32 value);
   u32 lds_flag_load(u32 at);
   void check_group_word(u32 at);
@@ -155,6 +157,7 @@ struct engine {
   void check_unread(wave& w, int lane, region& r, void* at, u64 word);
   void note_lds_load(wave& w, int lane, u32 at, u32 bytes);
   void note_lds_store(wave& w, int lane, u32 at, u32 bytes, const void* value);
+  void note_lds_add(wave& w, int lane, u32 at);
   bool ordered(const wave& w, const stamp& s, bool through_memory) const;
   void note_reader(wave& w, cell& c, const stamp& me, u32 first_epoch);
   [[noreturn]] void lds_conflict(const wave& w, int lane, const char* what, u32 at, const stamp& earlier);

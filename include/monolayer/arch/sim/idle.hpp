@@ -121,6 +121,26 @@ inline bool engine::idle() {
   return true;
 }
 
+/// Whether a wave that sleeps does so in its ring: for room, or for a copy that has not landed.
+inline bool waits_in_ring(const wave& w) {
+  return (w.current == op::ring_push || w.current == op::ring_drain || w.current == op::ring_wait) &&
+         (w.waiting || !w.result);
+}
+
+inline std::string engine::waits_for(const wave& w) const {
+  if (waits_in_ring(w)) return std::string("waits in ") + name_of(w.current);
+  if (w.polled.empty()) return "pauses";
+  std::string what = "polls ";
+  for (std::size_t i = 0; i < w.polled.size() && i < 3; ++i) {
+    const auto& [at, value] = w.polled[i];
+    const region* where = region_of(at);
+    if (i) what += ", ";
+    what += where ? words(*where, at) + " (= " + std::to_string(value) + ")"
+                  : "an LDS flag (= " + std::to_string(value) + ")";
+  }
+  return w.polled.size() > 3 ? what + ", ..." : what;
+}
+
 inline void engine::collect_waiters() {
   for (auto& r : ranks) {
     if (!r.running) continue;
@@ -133,17 +153,7 @@ inline void engine::collect_waiters() {
         } else if (w->state == wave_state::blocked) {
           entry.what = std::string("waits at the ") + name_of(w->current);
         } else {
-          entry.what = w->polled.empty() ? "pauses" : "polls ";
-          for (std::size_t i = 0; i < w->polled.size() && i < 3; ++i) {
-            const auto& [at, value] = w->polled[i];
-            const region* where = region_of(at);
-            if (i) entry.what += ", ";
-            entry.what += where ? words(*where, at) + " (= " + std::to_string(value) + ")"
-                                : "an LDS flag (= " + std::to_string(value) + ")";
-          }
-          if (w->polled.size() > 3) entry.what += ", ...";
-          if (w->waiting && w->current >= op::ring_push && w->current != op::ring_flush)
-            entry.what = std::string("waits in ") + name_of(w->current);
+          entry.what = waits_for(*w);
         }
         result.waiters.push_back(std::move(entry));
       }

@@ -43,6 +43,20 @@ inline void engine::lds_store(u32 at, const void* from, u32 bytes) {
   copy_small(to, from, bytes);
 }
 
+inline u32 engine::lds_fetch_add(u32 at, u32 value) {
+  u8* to = lds(at, 4, "fetch_add");
+  wave& w = *current.of;
+  const block_state& b = *w.block;
+  if ((at < b.ring_end && at >= b.ring_begin) || (at < b.control_end && at >= b.control_begin))
+    fail(error::ring, "ring: a lane adds to the ring or its flags, LDS " + std::to_string(at), here(w, current.lane));
+  if (opt.checks) note_lds_add(w, current.lane, at);
+  u32 old;
+  std::memcpy(&old, to, 4);
+  const u32 sum = old + value;
+  std::memcpy(to, &sum, 4);
+  return old;
+}
+
 inline void engine::lds_flag_store(u32 at, u32 value) {
   u8* to = lds(at, 4, "flag store");
   wave& w = *current.of;

@@ -49,6 +49,14 @@ struct waiter {
   std::string what;  // "polls 'counter qa' + 0 (= 3)", "consumer barrier", ...
 };
 
+/// A wave that goes to sleep.
+struct wait {
+  place at;
+  std::uint64_t clock_ns = 0;
+  bool for_weights = false;           // in its ring, for a copy or for room
+  std::function<std::string()> what;  // in words, as waiter::what
+};
+
 struct options {
   int ranks = 1;
   std::uint64_t seed = 1;  // another seed, another legal order
@@ -61,6 +69,9 @@ struct options {
   std::uint64_t max_steps = 0;  // 0: no limit
   std::uint64_t step_ns = 20;   // the virtual clock's growth a scheduling step
   std::function<std::string(std::uint32_t layer, std::uint32_t stage)> stage_name = {};  // for reports
+  /// Called as a wave goes to sleep because what it polls for is not there yet. A wave can sleep several times in one
+  /// wait: whatever changes beside what it polls wakes it.
+  std::function<void(const wait&)> on_wait = {};
 };
 
 enum class fault_kind {

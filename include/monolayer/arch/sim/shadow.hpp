@@ -248,4 +248,30 @@ inline void engine::note_lds_store(wave& w, int lane, u32 at, u32 bytes, const v
   }
 }
 
+/// Adds of several waves need no order among themselves; the newest adders of two waves are kept for what comes after.
+inline void engine::note_lds_add(wave& w, int lane, u32 at) {
+  const block_state& b = *w.block;
+  const u32 first = b.of->first_epoch, now = w.clock.access_epoch();
+  const stamp me{now, static_cast<u16>(w.clock.id), static_cast<u8>(lane), access::lds_add};
+  cell& c = b.memory->cells[at >> 2];
+  for (const stamp& s : {c.write[0], c.write[1]}) {
+    if (s.epoch < first)
+      fail(error::lds,
+           "LDS: fetch_add at " + std::to_string(at) + " of a word that nobody has written in this launch",
+           here(w, lane));
+    if (s.kind == access::lds_add) continue;
+    if (s.wave == me.wave ? s.epoch == now && s.lane != me.lane : w.clock.of(s.wave).executed < s.epoch)
+      lds_conflict(w, lane, "fetch_add", at, s);
+  }
+  for (const stamp& s : {c.read[0], c.read[1]}) {
+    if (s.epoch < first) continue;
+    if (s.wave == me.wave ? s.epoch == now && s.lane != me.lane : w.clock.of(s.wave).executed < s.epoch)
+      lds_conflict(w, lane, "fetch_add", at, s);
+  }
+  c.read[0] = c.read[1] = {};
+  if (c.write[0].kind != access::lds_add || c.write[0].wave != me.wave) c.write[1] = c.write[0];
+  if (c.write[1].kind != access::lds_add) c.write[1] = me;
+  c.write[0] = me;
+}
+
 }  // namespace monolayer::sim::detail

@@ -17,7 +17,7 @@ namespace monolayer::sim::detail {
 
 // ---- shadow memory: one cell a 4-byte word of LDS, slots, mailboxes, outputs
 
-enum class access : u8 { none, load, store, byte_store, tagged, arrival, atomic };
+enum class access : u8 { none, load, store, byte_store, lds_add, tagged, arrival, atomic };
 /// Words that are polled are not raced for: their stores carry clocks instead.
 constexpr bool polled_kind(access kind) { return kind >= access::tagged; }
 inline constexpr u8 several_lanes = 0xff;

@@ -60,6 +60,7 @@ template <class Layout>
 struct simulated : Layout {
   static constexpr bool simulator = true;
 
+  static constexpr bool few_scalars = false;
   static const void* opaque(const void* p) { return p; }
   static int opaque(int x) { return x; }
   static int park(int x) { return x; }
@@ -108,8 +109,10 @@ struct simulated : Layout {
   static void lds_store2(lds_address at, u16 v) { machine_now().lds_store(at, &v, 2); }
   static void lds_store4(lds_address at, u32 v) { machine_now().lds_store(at, &v, 4); }
   static void lds_store16(lds_address at, u32x4 v) { machine_now().lds_store(at, &v, 16); }
+  static u32 lds_fetch_add(lds_address at, u32 v) { return machine_now().lds_fetch_add(at, v); }
   static void lds_flag_store(lds_address at, u32 v) { machine_now().lds_flag_store(at, v); }
   static u32 lds_flag_load(lds_address at) { return machine_now().lds_flag_load(at); }
+  static u32 lds_flag_load_own(lds_address at) { return machine_now().lds_flag_load(at); }
 
   static u32 load4(const void* at) { return load<u32>(at); }
   static u32x2 load8(const void* at) { return load<u32x2>(at); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "monolayer/arch/sim/engine.hpp"
+#include "monolayer/arch/sim/idle.hpp"
 #include "monolayer/arch/sim/matrix.hpp"
 #include "monolayer/arch/sim/schedule.hpp"
 
@@ -60,6 +61,8 @@ inline void engine::park(wave& w) {
     w.woken = true;
   }
   w.state = w.woken ? wave_state::ready : wave_state::parked;
+  if (opt.on_wait && w.state == wave_state::parked)
+    opt.on_wait({here(w, -1), clock_ns, waits_in_ring(w), [this, &w] { return waits_for(w); }});
 }
 
 inline void engine::suspend(wave& w, int lane) {

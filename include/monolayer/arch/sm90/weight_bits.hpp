@@ -5,7 +5,8 @@
 // exponent and mantissa go, as they are, to the lowest exponent bits and the highest mantissa bits: a
 // (perhaps subnormal) bf16 that is the code's value times 2^-126 (e2m1) or 2^-120 (e4m3). Nothing
 // is multiplied in registers: the results are (wave32_layout's shifts). The orders below let the device reach
-// these places with few rotations and masks: 9 operations for 8 e2m1 codes, 10 for 8 e4m3 codes.
+// these places with few shifts and masks: 9 operations for 8 e2m1 codes, 10 for 8 e4m3 codes. Left shifts are
+// preferred, since they can be multiplications: masks and rotations share a pipe of half the width.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,10 @@ struct sm90_weight_bits {
   static constexpr std::uint32_t e2m1_mask = 0x81C081C0u;
   static constexpr std::uint32_t e4m3_mask = 0x87F087F0u;
 
-  /// Pairs 0, 1, 2 are the word rotated right by 0, 4, 10 under e2m1_mask; pair 3 is what these leave over:
-  /// bit 6 of its halves comes from the word rotated left by 2, bits 7, 8 and 15 from the word rotated left
-  /// by 10.
-  static constexpr std::uint32_t e2m1_last_low = 0x00400040u;
-  static constexpr std::uint32_t e2m1_last_high = 0x81808180u;
+  /// Pairs 0, 1, 2 are the word as it is, shifted left by 4 and rotated left by 10, under e2m1_mask; pair 3 is what these
+  /// leave over: bits 6, 7 and 15 of its halves come from the word shifted left by 6, bit 8 from it shifted right by 2.
+  static constexpr std::uint32_t e2m1_last_low = 0x80C080C0u;
+  static constexpr std::uint32_t e2m1_last_high = 0x01000100u;
   /// Of each e4m3 word (4 codes) pair 0 lies in place; pair 1 is the word rotated right by 4 in bits 15, 10
   /// .. 7 of its halves and shifted left by 4 in bits 6 .. 4.
   static constexpr std::uint32_t e4m3_last_high = 0x87808780u;
@@ -37,7 +37,7 @@ struct sm90_weight_bits {
       const int pair = i / 2;
       for (int bit = 0; bit < 4; ++bit) {
         const int target = 16 * (i % 2) + (bit == 3 ? 15 : 6 + bit);
-        const int turn = pair == 0 ? 0 : pair == 1 ? 4 : pair == 2 ? 10 : bit == 0 ? 30 : 22;
+        const int turn = pair == 0 ? 0 : pair == 1 ? 28 : pair == 2 ? 22 : bit == 2 ? 2 : 26;
         packed |= (codes >> (4 * i + bit) & 1u) << ((target + turn) % 32);
       }
     }
