@@ -48,4 +48,12 @@ add_library(monolayer_development INTERFACE)
 target_link_libraries(monolayer_development INTERFACE monolayer_warnings)
 target_compile_options(monolayer_development INTERFACE -O2 -ffp-contract=off)
 
+# Reading checkpoints, for examples and tests: the headers in examples/checkpoint/. The library itself needs no JSON.
+find_package(nlohmann_json 3 QUIET)
+if(TARGET nlohmann_json::nlohmann_json)
+  add_library(monolayer_checkpoint INTERFACE)
+  target_include_directories(monolayer_checkpoint INTERFACE ${PROJECT_SOURCE_DIR}/examples)
+  target_link_libraries(monolayer_checkpoint INTERFACE monolayer nlohmann_json::nlohmann_json)
+endif()
+
 include(${CMAKE_CURRENT_LIST_DIR}/gpu_compile.cmake)
