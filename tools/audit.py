@@ -2,6 +2,7 @@
 """Reads the machine code of AMD kernels and fails on what this library must never emit.
 
     audit.py CODE_OBJECT --arch gfx950 [--kernel REGEX] [--require MNEMONIC]... [--dynamic-lds BYTES] [--threads N]
+             [--code-bytes N]
 
 CODE_OBJECT is a plain ELF (clang++ --offload-device-only --no-gpu-bundle-output); llvm-objdump and llvm-readelf are
 taken from ROCM_LLVM_BIN. One line a finding: kernel, address, instruction, [rule], why. Exit code 1 if there is one.
@@ -17,8 +18,10 @@ Rules
   producer-drain     vmcnt(0) in a loop with load-to-LDS: the ring's flight is cut to nothing
   narrow-lds-load    load-to-LDS of less than 16 bytes a lane (gfx950)
   barrier-in-loop    s_barrier in a loop of a kernel that has load-to-LDS: the producer wave will not come
+  float-atomic       an atomic on floats: its sums depend on the order in which waves come
   flat-access        flat_*: an address space was lost; such an access counts on two counters
   call               a call or computed jump: nothing behind it can be checked
+  code-size          the code is larger than --code-bytes
   missing            no instruction named by --require
 
 How things are recognised (include/monolayer/arch/gfx9/isa.hpp emits them):
@@ -161,7 +164,7 @@ def components(follow, nodes):
     return result
 
 
-def audit(kernel, code, arch, require=(), dynamic_lds=0, threads=None):
+def audit(kernel, code, arch, require=(), dynamic_lds=0, threads=None, code_bytes=None):
     """[(instruction or None, rule, why)]"""
     found = []
     number = lambda field: int(kernel.get(field, 0))
@@ -178,6 +181,10 @@ def audit(kernel, code, arch, require=(), dynamic_lds=0, threads=None):
     if number("vgpr_count") > limit:
         found.append((None, "register-budget", f"{number('vgpr_count')} of {limit} for {waves} waves"))
 
+    size = code[-1].address + 4 - code[0].address
+    if code_bytes is not None and size > code_bytes:
+        found.append((None, "code-size", f"{size} bytes of {code_bytes}"))
+
     follow = successors(code)
     live = {0} | reachable(follow, 0)
     loops = components(follow, sorted(live))
@@ -191,6 +198,8 @@ def audit(kernel, code, arch, require=(), dynamic_lds=0, threads=None):
             found.append((op, "cache-invalidate", "an acquire"))
         elif op.name == "buffer_wbl2":
             found.append((op, "cache-writeback", "a release"))
+        elif re.match(r"(global|buffer|flat|ds)_(atomic_)?(pk_)?(add|min|max)_(rtn_)?b?f\d", op.name):
+            found.append((op, "float-atomic", "its sums depend on the schedule"))
         elif op.name.startswith("flat_"):
             found.append((op, "flat-access", "an address space was lost"))
         elif op.name.startswith("scratch_"):
@@ -223,6 +232,7 @@ def main():
                         help="an instruction whose name starts so must be there")
     parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="what the launch adds")
     parser.add_argument("--threads", type=int, help="threads of a block")
+    parser.add_argument("--code-bytes", type=int, metavar="BYTES", help="the most that the code may have")
     args = parser.parse_args()
     tools = os.environ.get("ROCM_LLVM_BIN")
     tool = lambda name: os.path.join(tools, name) if tools else name
@@ -235,13 +245,15 @@ def main():
         if not re.search(args.kernel, name):
             continue
         looked_at += 1
-        found = audit(kernel, code[name], args.arch, args.require, args.dynamic_lds, args.threads)
+        found = audit(kernel, code[name], args.arch, args.require, args.dynamic_lds, args.threads,
+                      args.code_bytes)
         for op, rule, why in found:
             where = f"{op.address:#x}: {op.text}" if op else "-"
             print(f"{name}: {where}: [{rule}] {why}")
         total += len(found)
         if not found:
-            print(f"{name}: ok: {len(code[name])} instructions, vgpr {kernel.get('vgpr_count')}, "
+            print(f"{name}: ok: {len(code[name])} instructions, "
+                  f"{code[name][-1].address + 4 - code[name][0].address} bytes, vgpr {kernel.get('vgpr_count')}, "
                   f"sgpr {kernel.get('sgpr_count')}, lds {kernel.get('group_segment_fixed_size')}")
     if not looked_at:
         print(f"no kernel of {args.code_object} matches '{args.kernel}'")

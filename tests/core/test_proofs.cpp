@@ -64,9 +64,10 @@ TEST_CASE("the slices pass at 1 to 8 rows and 1 to 8 ranks") {
 TEST_CASE("limits, names and shapes") {
   check(after([](auto& p) { p.max_rows = 9; }), rule::limits, {-1, -1, -1, 9, 8});
   check(after([](auto& p) { p.max_rows = 0; }), rule::limits, {-1, -1, -1, 0, 1});
-  check(after([](auto& p) { p.slot_count = 17; }), rule::limits, {-1, -1, -1, 17, 16});
+  check(after([](auto& p) { p.slot_count = max_slots + 1; }), rule::limits, {-1, -1, -1, max_slots + 1, max_slots});
   check(after([](auto& p) { p.kind_count = 5; }), rule::limits, {-1, -1, -1, 5, 4});
-  check(after([](auto& p) { p.kinds[slice_b].stage_count = 17; }), rule::limits, {slice_b, -1, -1, 17, 16});
+  check(after([](auto& p) { p.kinds[slice_b].stage_count = max_stages + 1; }), rule::limits,
+        {slice_b, -1, -1, max_stages + 1, max_stages});
   check(after([](auto& p) { p.kinds[slice_a].stage_count = 0; }), rule::limits, {slice_a, -1, -1, 0, 1});
   check(after([](auto& p) { p.slots[act].name = "q"; }), rule::names, {-1, -1, act, act, q});
   check(after([](auto& p) { p.slots[act].name = ""; }), rule::names, {-1, -1, act, act, -1});

@@ -261,14 +261,15 @@ struct rig {
   std::vector<std::vector<int>> row_sets() const {
     std::vector<std::vector<int>> sets;
     for (int n = 1; n <= max_rows; ++n) sets.push_back(std::vector<int>(everyone.begin(), everyone.begin() + n));
-    sets.push_back({-1, 2, -1, 0});
     if (max_rows >= 8) {
+      sets.push_back({-1, 2, -1, 0});
       sets.push_back({7, 6, 5, 4, 3, 2, 1, 0});
       sets.push_back({-1, -1, -1, -1, -1, -1, -1, 3});
       sets.push_back({4, -1, 6, -1, 1, -1, 0});
     } else {
-      sets.push_back({3, 2, 1, 0});
-      sets.push_back({-1, -1, -1, 1});
+      sets.push_back(std::vector<int>(everyone.rbegin(), everyone.rend()));
+      sets.push_back({-1, 1});
+      sets.push_back({-1, 0, -1});
     }
     sets.push_back({-1, -1});
     return sets;

@@ -1,10 +1,9 @@
 // The host's half of test_slices_interpreted.py, as a shared library: layers A B A B packed for gfx950 in plain memory
 // that an interpreter in this process can work on, the same layers on the simulator, and the comparison of their bits.
 // Rows carry ids; a row's bits depend on its id alone, so one run of the simulator with all rows tells what to expect.
-#include <cstdlib>
 #include <map>
-#include <memory>
 
+#include "gpu/interpreted_backend.hpp"
 #include "monolayer/arch/gfx950.hpp"
 #include "slices/sim_backend.hpp"
 
@@ -12,28 +11,6 @@ namespace monolayer::test {
 namespace {
 
 constexpr u16 poison = 0x7fc1;  // what session::set_rows leaves in outputs
-
-/// Memory of a device that works on the host's addresses; launches are made by others.
-struct interpreted_backend {
-  struct block_of_memory {
-    std::unique_ptr<void, decltype(&std::free)> at;
-    std::size_t bytes;
-  };
-  std::vector<block_of_memory> memory;
-
-  void* allocate(int, std::size_t bytes, const char*, memory_use) {
-    // No two allocations adjoin, so that reading past the end of one is seen.
-    void* at = std::aligned_alloc(256, (bytes + 511) / 256 * 256);
-    if (at == nullptr) throw std::bad_alloc();
-    std::memset(at, 0, bytes);
-    memory.push_back({{at, &std::free}, bytes});
-    return at;
-  }
-  void write(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-  void read(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
-  template <class T, class P>
-  void prepared(const rank_memory&, int) {}
-};
 
 struct results {
   std::vector<u16> out;                     // of rank 0

@@ -51,7 +51,14 @@ def interpreter(folder, scratch, arch):
     spec = importlib.util.spec_from_file_location(f"gfxi_{arch}", script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.OBJDUMP = os.environ["ROCM_LLVM_BIN"] + "/llvm-objdump"
+    # Newer disassemblers write lit(0x...) where a constant could be shorter than it is; the interpreter knows 0x... alone.
+    objdump = copy / "objdump"
+    objdump.write_text(f"""#!/bin/bash
+set -o pipefail
+"{os.environ["ROCM_LLVM_BIN"]}/llvm-objdump" "$@" | sed -E 's/\\blit\\((0x[0-9a-f]+)\\)/\\1/g'
+""")
+    objdump.chmod(0o755)
+    module.OBJDUMP = str(objdump)
     return module
 
 

@@ -10,8 +10,8 @@ enum class mistake { none, no_wait, early_release, no_release, no_drain, no_flus
 constexpr u32 chunk_bytes = 2048, chunks = 23, slots = 3;
 
 template <class T>
-sim::report stream(u64 seed, mistake what) {
-  sim::machine m({.seed = seed});
+sim::report stream(u64 seed, mistake what, std::function<void(const sim::wait&)> on_wait = {}) {
+  sim::machine m({.seed = seed, .on_wait = std::move(on_wait)});
   u32* weights = m.allocate_array<u32>(0, chunks * chunk_bytes / 4, "weights");
   for (u32 i = 0; i < chunks * chunk_bytes / 4; ++i) weights[i] = i * 2654435761u;
   m.launch<T>(0, 2, 16384, [=] {
@@ -59,6 +59,30 @@ sim::report stream(u64 seed, mistake what) {
 
 TEMPLATE_TEST_CASE("Chunks come through the ring", "", sim::gfx950, sim::sm90) {
   CHECK(over_seeds(200, [](u64 s) { return stream<TestType>(s, mistake::none); }).ok == 200);
+}
+
+TEMPLATE_TEST_CASE("Waits in the ring are told", "", sim::gfx950, sim::sm90) {
+  using T = TestType;
+  int room = 0, copies = 0, ends = 0, others = 0;
+  for (u64 seed = 1; seed <= 10; ++seed) {
+    const sim::report r = stream<T>(seed, mistake::none, [&](const sim::wait& w) {
+      const std::string what = w.what();
+      const bool of_producer = w.at.wave == T::consumer_waves;
+      if (w.for_weights && of_producer && what == "waits in ring push")
+        ++room;
+      else if (w.for_weights && of_producer && what == "waits in ring drain")
+        ++ends;
+      else if (w.for_weights && !of_producer && w.at.rank == 0 && w.at.block < 2 && what == "waits in ring wait_full")
+        ++copies;
+      else
+        ++others;
+    });
+    CHECK(r.ok);
+  }
+  CHECK(room > 0);
+  CHECK(copies > 0);
+  CHECK(ends > 0);
+  CHECK(others == 0);
 }
 
 TEMPLATE_TEST_CASE("Mistakes with the ring are found", "", sim::gfx950, sim::sm90) {

@@ -10,8 +10,8 @@ enum class without { nothing, drain, barrier, arrival, poll, reader_barrier };
 
 /// Block 0 writes, block 1 reads, twice (the second use overwrites the first after an arrival back).
 template <class T>
-sim::report exchange(u64 seed, without what, bool checks = true) {
-  sim::machine m({.seed = seed, .checks = checks});
+sim::report exchange(u64 seed, without what, bool checks = true, std::function<void(const sim::wait&)> on_wait = {}) {
+  sim::machine m({.seed = seed, .checks = checks, .on_wait = std::move(on_wait)});
   u32* slot = m.allocate_array<u32>(0, 4 * threads<T>, "slot", sim::memory::slot);
   u32* arrivals = m.allocate_array<u32>(0, 64, "arrivals", sim::memory::control, sim::fill::zero);
   u32* out = m.allocate_array<u32>(0, threads<T>, "out", sim::memory::output);
@@ -77,6 +77,30 @@ TEMPLATE_TEST_CASE("Payload and arrival", "", sim::gfx950, sim::sm90) {
   CHECK(arrival[error::deadlock] == 60);
   CHECK(arrival.text.find("polls 'arrivals' + 0") != std::string::npos);
   CHECK(arrival.text.find("stage 2, tile 1") != std::string::npos);
+}
+
+TEMPLATE_TEST_CASE("Waits for arrivals are told", "", sim::gfx950, sim::sm90) {
+  int for_payload = 0, for_reuse = 0, others = 0;
+  u64 newest = 0;
+  for (u64 seed = 1; seed <= 20; ++seed) {
+    newest = 0;
+    const sim::report r = exchange<TestType>(seed, without::nothing, true, [&](const sim::wait& w) {
+      CHECK(w.clock_ns >= newest);
+      newest = w.clock_ns;
+      // Block 0 (stage 1) waits before it writes again, block 1 (stage 2) for what it reads.
+      const bool arrivals = w.what().starts_with("polls 'arrivals' + ");
+      if (!w.for_weights && arrivals && w.at.wave == 0 && w.at.block == 1 && w.at.stage == 2)
+        ++for_payload;
+      else if (!w.for_weights && arrivals && w.at.wave == 0 && w.at.block == 0 && w.at.stage == 1 && w.at.tile == 2)
+        ++for_reuse;
+      else
+        ++others;
+    });
+    CHECK(r.ok);
+  }
+  CHECK(for_payload > 0);
+  CHECK(for_reuse > 0);
+  CHECK(others == 0);
 }
 
 TEST_CASE("A race report names both places") {

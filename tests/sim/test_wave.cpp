@@ -92,6 +92,27 @@ TEMPLATE_TEST_CASE("Barriers order LDS, and their absence is found", "", sim::gf
   CHECK(missing.text.find("consumer barrier") != std::string::npos);
 }
 
+TEMPLATE_TEST_CASE("Adds to a word of LDS need no order, what reads them does", "", sim::gfx950, sim::sm90) {
+  using T = TestType;
+  const auto body = [](bool zeroed, bool sync) {
+    return [=] {
+      auto group = begin_block<T>();
+      if (producer<T>()) return;
+      if (T::wave() == 0 && T::lane() < 4 && zeroed) T::lds_store4(64 + 4 * static_cast<u32>(T::lane()), 0);
+      group.sync();
+      const u32 old = T::lds_fetch_add(64, 2);
+      if (old % 2 != 0 || old >= 2 * threads<T>) throw std::runtime_error("wrong old value");
+      T::lds_fetch_add(68, old);
+      if (sync) group.sync();
+      const u32 n = threads<T>, sum = T::lds_load4(64), of_old = T::lds_load4(68);
+      if (sync && (sum != 2 * n || of_old != n * (n - 1))) throw std::runtime_error("wrong sum");
+    };
+  };
+  CHECK(over_seeds(30, [&](u64 s) { return run_once<T>(1, body(true, true), {.seed = s}); }).ok == 30);
+  CHECK(over_seeds(30, [&](u64 s) { return run_once<T>(1, body(true, false), {.seed = s}); })[sim::error::lds] == 30);
+  CHECK(over_seeds(5, [&](u64 s) { return run_once<T>(1, body(false, true), {.seed = s}); })[sim::error::lds] == 5);
+}
+
 TEMPLATE_TEST_CASE("Lanes of one wave need wave_sync", "", sim::gfx950, sim::sm90) {
   using T = TestType;
   const auto body = [](bool sync) {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "slices/rig.hpp"
+#include "slices/sim_backend.hpp"
 
 namespace monolayer::test {
 
@@ -19,7 +19,7 @@ enum class mutation {
   wrong_epoch,         // polls take the previous use of slot act for the present one
   wrong_tag,           // polls of tagged words take any older epoch for the present one
   early_chunk,         // a chunk is read without waiting for it
-  one_buffer,          // the mailbox has one buffer instead of two
+  one_buffer,          // the mailbox has one buffer for all sums
   k_order,             // rows and weights disagree on the order of k
   scale_lane,          // a lane takes another feature's scales
   bf16_bias,           // the router's bias is rounded to bf16
@@ -98,30 +98,55 @@ struct mutant : Base {
     kept().clear();
     order().clear();
   }
-  inline static u64 source_bytes = 0;  // of one rank's rows in a buffer of the mailbox
+  /// Where the program's mailbox has its slots' buffers; to be told before the first run.
+  template <class Program>
+  static void describe() {
+    using layout = slot_layout<Program, Base::arrivals>;
+    mailbox().clear();
+    for (int s = 0; s < Program::info.slot_count; ++s)
+      if (layout::in_mailbox(s))
+        mailbox().push_back({layout::payload_offset(s), layout::buffer_bytes(s),
+                             u64(Program::info.max_rows) * slot_row_bytes(Program::info.slots[s]), Program::info.ranks});
+  }
 
- private:
+ protected:
   static const sim::detail::region& region_at(const void* at) { return *sim::detail::machine_now().region_of(at); }
   static bool is(const void* at, const char* name) { return region_at(at).part(at).name == name; }
   static u32 tag() { return u32(epoch_after(epoch_before, sim::detail::current.of->layer + 1)); }
+
+ private:
+  struct mailbox_slot {
+    u64 offset, buffer_bytes, source_bytes;  // source: one rank's rows in a buffer
+    int ranks;
+  };
+  static std::vector<mailbox_slot>& mailbox() {
+    static std::vector<mailbox_slot> slots;
+    return slots;
+  }
+  static const mailbox_slot& mailbox_slot_at(u64 offset) {
+    const mailbox_slot* slot = nullptr;
+    for (const mailbox_slot& s : mailbox())
+      if (offset >= s.offset) slot = &s;
+    return *slot;
+  }
   static std::ptrdiff_t shift(const void* at) {
     if (active != mutation::one_buffer || !is(at, "mailbox")) return 0;
-    const auto& r = region_at(at);
-    const auto half = std::ptrdiff_t(r.bytes / 2);
-    return static_cast<const u8*>(at) - r.base >= half ? -half : 0;
+    const u64 offset = u64(static_cast<const u8*>(at) - region_at(at).base);
+    const mailbox_slot& s = mailbox_slot_at(offset);
+    return std::ptrdiff_t((offset - s.offset) % s.buffer_bytes) - std::ptrdiff_t(offset);
   }
   /// The k-th load of a sum gets the k-th rank whose words have come.
   static u32x4 next_arrived(const u8* at) {
-    const auto& r = region_at(at);
-    const u64 offset = u64(at - r.base), half = r.bytes / 2, in_buffer = offset % half;
-    const std::size_t k = in_buffer / source_bytes;
-    const u8* first = at - k * source_bytes;
+    const u64 offset = u64(at - region_at(at).base);
+    const mailbox_slot& slot = mailbox_slot_at(offset);
+    const std::size_t k = (offset - slot.offset) % slot.buffer_bytes / slot.source_bytes;
+    const u8* first = at - k * slot.source_bytes;
     auto& came = order()[{first, tag()}];
-    if (k < came.size()) return Base::tagged_load2(first + u64(came[k]) * source_bytes);
+    if (k < came.size()) return Base::tagged_load2(first + u64(came[k]) * slot.source_bytes);
     u32x4 v = {};
-    for (u64 s = half / source_bytes; s-- > 0;) {  // of those that came since, the last rank first
+    for (u64 s = u64(slot.ranks); s-- > 0;) {  // of those that came since, the last rank first
       if (std::find(came.begin(), came.end(), int(s)) != came.end()) continue;
-      v = Base::tagged_load2(first + s * source_bytes);
+      v = Base::tagged_load2(first + s * slot.source_bytes);
       if (v.v[1] != tag() || v.v[3] != tag()) continue;
       came.push_back(int(s));
       return v;
@@ -140,11 +165,11 @@ struct mutant : Base {
 
 static_assert(target<mutant<sim::gfx950>> && target<mutant<sim::sm90>>);
 
-template <class C>
-struct mutant_program : slices<C> {
+template <class Program>
+struct mutant_of : Program {
   MONOLAYER_HOST_DEVICE static u32 router_key(float score, float bias) {
     if (active == mutation::bf16_bias) bias = to_float(from_float<bf16>(bias));
-    return slices<C>::router_key(score, bias);
+    return Program::router_key(score, bias);
   }
 };
 

@@ -259,7 +259,7 @@ TEST_CASE("a block that stops", "[faults]") {
 TEST_CASE("a block that stops, one rank alone", "[faults]") { stops<1>(sim::fault_kind::stop_block, 20); }
 
 TEST_CASE("lost flags and words end in a record", "[faults]") {
-  CHECK(words<1>(sim::fault_kind::lose_arrival, 12, 0, true, 7).own_deadlines >= 6);
+  CHECK(words<1>(sim::fault_kind::lose_arrival, 12, 0, true, 3).own_deadlines >= 6);
   CHECK(words<1>(sim::fault_kind::lose_tagged, 6, 0, true, 41).own_deadlines >= 4);
   CHECK(words<4>(sim::fault_kind::lose_tagged, 6, 0, true, 131).own_deadlines >= 4);
 }

@@ -1,5 +1,6 @@
 // Each mutant must be caught, by its bits or by the simulator, on one target, TARGET.
 #include "slices/mutants.hpp"
+#include "slices/rig.hpp"
 
 using namespace monolayer;
 using namespace monolayer::test;
@@ -7,7 +8,7 @@ using namespace monolayer::test;
 using T = sim::TARGET;
 using C = tiny_slices<4>;
 using wrong = mutant<T>;
-using mutants = rig<T, C, wrong, mutant_program<C>>;
+using mutants = rig<T, C, wrong, mutant_of<slices<C>>>;
 
 namespace {
 
@@ -59,7 +60,7 @@ const mutants& cancelling() {
 
 /// Two launches on one machine, other rows in the second; red if one differs from the unmutated run or is stopped.
 caught run(const mutants& r, mutation what, u64 seed) {
-  wrong::source_bytes = u64(C::max_rows) * slot_row_bytes(slices<C>::info.slots[slices<C>::partial]);
+  wrong::describe<slices<C>>();
   static std::map<const mutants*, outcome> expected;
   if (!expected.contains(&r)) {
     wrong::reset(mutation::none, 0);

@@ -1,6 +1,6 @@
-// A producer, consumers with the matrix unit, a slot and its arrival, a poll and a reader.
+// A producer, consumers with the matrix unit, a slot and its arrival, a poll and a reader; counts in LDS.
 // expect: nothing
-// audit: --require v_mfma_f32_16x16x32_bf16 --require global_load_lds_dwordx4 --dynamic-lds 66560
+// audit: --require v_mfma_f32_16x16x32_bf16 --require global_load_lds_dwordx4 --dynamic-lds 66560 --code-bytes 65536
 #include <hip/hip_runtime.h>
 
 #include "monolayer/arch/gfx950.hpp"
@@ -32,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(576)
       if (!ring.wait_full(n, w)) return;
       const u32x4 codes = T::lds_load16(ring.slot(n) + threadIdx.x * 16);
       ring.release(n, 1);
+      T::lds_fetch_add(512 + 4 * (codes.v[0] % 64), 1);
       fragment_d d{};
       for (int s = 0; s < 4; ++s) {
         const fragment_b b = T::widen_e2m1x8(codes.v[s], 127);
