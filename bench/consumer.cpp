@@ -43,6 +43,7 @@ template <class F, int K, int Tiles>
 struct multiply_stage : stages::plain_stream<weight_tile<F, K>, 0> {
   using tile_type = weight_tile<F, K>;
   using input = given_rows<K, tile_type::padded_k>;
+  static constexpr bool combines = true;
 
   template <class Block>
   MONOLAYER_DEVICE static bool run_tile(Block& b, int tile) {
@@ -57,7 +58,7 @@ struct multiply_stage : stages::plain_stream<weight_tile<F, K>, 0> {
 template <class F, int K, int Tiles>
 struct multiply_program {
   using stage = multiply_stage<F, K, Tiles>;
-  using kinds = kind_list<stage_list<stage>>;
+  using codes = code_list<stage>;
   static constexpr program_info make_info() {
     program_info p{};
     p.max_rows = 8;

@@ -33,7 +33,7 @@ struct chain_input {
     if (b.staged == b.layer * 16 + number) return true;
     using view_type = slot_view<T, typename Block::program, From>;
     constexpr bool earlier = From == links - 1;
-    const auto view = earlier ? view_type::earlier(b) : view_type::current(b);
+    const auto view = view_type::use(b, b.template clock<From>().uses - (earlier ? 1 : 0));
     if constexpr (S == staging::tagged) {
       const slot_clock c = b.template clock<From>();
       const u32 tag = earlier ? c.tag : b.tag();
@@ -87,7 +87,7 @@ struct chain_stage {
       u32x4 v;
       if constexpr (S == staging::direct) {
         using view_type = slot_view<T, program, from>;
-        v = (from == links - 1 ? view_type::earlier(b) : view_type::current(b)).load8(row, source);
+        v = view_type::use(b, b.template clock<from>().uses - (from == links - 1 ? 1 : 0)).load8(row, source);
       } else {
         v = T::lds_load16(Block::staged_row(j, Columns * 2) + u32(source) * 2);
       }
@@ -106,10 +106,10 @@ struct chain_stage {
 
 template <int Columns, staging S>
 struct chain {
-  template <bool Wait>
-  using stages = stage_list<chain_stage<Columns, S, 0, Wait>, chain_stage<Columns, S, 1, Wait>,
-                            chain_stage<Columns, S, 2, Wait>, chain_stage<Columns, S, 3, Wait>>;
-  using kinds = kind_list<stages<true>, stages<false>>;
+  using codes = code_list<chain_stage<Columns, S, 0, true>, chain_stage<Columns, S, 1, true>,
+                          chain_stage<Columns, S, 2, true>, chain_stage<Columns, S, 3, true>,
+                          chain_stage<Columns, S, 0, false>, chain_stage<Columns, S, 1, false>,
+                          chain_stage<Columns, S, 2, false>, chain_stage<Columns, S, 3, false>>;
   static constexpr program_info make_info() {
     program_info p{};
     p.max_rows = 8;
@@ -126,6 +126,7 @@ struct chain {
       p.kinds[k].stage_count = links;
       for (int i = 0; i < links; ++i) {
         stage_info& s = p.kinds[k].stages[i];
+        s.code = k * links + i;
         s.tiles = Columns / 16;
         s.tile_columns = S == staging::tagged ? 8 : 16;
         s.writes = i;
@@ -211,11 +212,10 @@ struct exchange {
       return true;
     }
   };
-  using kinds = kind_list<
-      stage_list<push_stage<Columns, box0, scratch, inputs::none>, reduce_stage<Columns, box0, scratch>,
-                 push_stage<Columns, box1, scratch, inputs::none>, reduce_stage<Columns, box1, scratch>>,
-      stage_list<push_stage<Columns, box0, -1, staged_hidden<false>>, reduce_stage<Columns, box0, hidden>>,
-      stage_list<push_stage<Columns, box0, -1, staged_hidden<true>>, reduce_stage<Columns, box0, hidden>>>;
+  using codes = code_list<push_stage<Columns, box0, scratch, inputs::none>, reduce_stage<Columns, box0, scratch>,
+                          push_stage<Columns, box1, scratch, inputs::none>, reduce_stage<Columns, box1, scratch>,
+                          push_stage<Columns, box0, -1, staged_hidden<false>>,
+                          push_stage<Columns, box0, -1, staged_hidden<true>>, reduce_stage<Columns, box0, hidden>>;
   static constexpr program_info make_info() {
     program_info p{};
     p.max_rows = 8;
@@ -235,10 +235,12 @@ struct exchange {
     p.slots[hidden].buffers = 2;
     p.kind_count = 3;
     const int writes[3][4] = {{box0, -1, box1, -1}, {box0, hidden}, {box0, hidden}};
+    const int codes[3][4] = {{0, 1, 2, 3}, {4, 6}, {5, 6}};
     for (int k = 0; k < 3; ++k) {
       p.kinds[k].stage_count = k == 0 ? 4 : 2;
       for (int i = 0; i < p.kinds[k].stage_count; ++i) {
         stage_info& s = p.kinds[k].stages[i];
+        s.code = codes[k][i];
         s.tiles = 128;
         s.tile_columns = Columns / 128;
         s.writes = writes[k][i];
