@@ -36,7 +36,7 @@ def cases(seeds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("module", type=pathlib.Path)
     parser.add_argument("code", type=pathlib.Path)
     parser.add_argument("--seeds", type=int, default=1, help="adversarial schedules")
     args = parser.parse_args()
@@ -49,7 +49,7 @@ def main():
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         g = interpreter(folder, pathlib.Path(scratch), "gfx950")
-        library = load(args.library)
+        library = load(args.module)
         layers = Layers(library, 1, g, args.code)
         accuracy = library.ml_accuracy(layers.handle).decode()
         print(f"ready at {time.monotonic() - start:.1f} s, {accuracy}", flush=True)

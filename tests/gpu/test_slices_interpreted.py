@@ -36,7 +36,7 @@ class Layers:
     """Layers A B A B on 1 or 4 ranks: see slices_interpreted.cpp."""
 
     def __init__(self, library, ranks, g, code_path):
-        self.library, self.ranks, self.g = library, ranks, g
+        self.module, self.ranks, self.g = library, ranks, g
         self.handle = library.ml_create(ranks)
         if not self.handle:
             sys.exit(f"FAILED  {ranks} ranks: {library.ml_message().decode()}")
@@ -45,27 +45,27 @@ class Layers:
 
     def fresh(self, epoch):
         self.ranges = []
-        self.library.ml_fresh(self.handle, epoch)
+        self.module.ml_fresh(self.handle, epoch)
         pairs = (ctypes.c_ulonglong * 512)()
-        count = self.library.ml_ranges(self.handle, pairs, 256)
+        count = self.module.ml_ranges(self.handle, pairs, 256)
         assert 0 < count < 240, count
         self.ranges = [Range(pairs[2 * i], pairs[2 * i + 1]) for i in range(count)]
         for r in self.ranges:
             self.g.Buf.live.add(r)
 
     def launch(self, how, **schedule):
-        self.library.ml_set_rows(self.handle, (ctypes.c_int * len(how.rows))(*how.rows), len(how.rows))
-        size = self.library.ml_params_bytes()
+        self.module.ml_set_rows(self.handle, (ctypes.c_int * len(how.rows))(*how.rows), len(how.rows))
+        size = self.module.ml_params_bytes()
         params = b""
         for rank in range(self.ranks):
             one = ctypes.create_string_buffer(size)
-            wrong = self.library.ml_params(self.handle, rank, how.first, how.count, how.blocks, how.groups,
+            wrong = self.module.ml_params(self.handle, rank, how.first, how.count, how.blocks, how.groups,
                                            how.ring_limit, one)
             assert not wrong, wrong.decode()
             params += one.raw
-        stats = self.g.launch(self.code, self.kernel, (how.blocks * self.ranks,), (self.library.ml_threads(),), [params],
-                              dyn_lds=self.library.ml_lds_bytes(), max_insts=200_000_000, **schedule)
-        wrong = self.library.ml_difference(self.handle, how.first, how.count)
+        stats = self.g.launch(self.code, self.kernel, (how.blocks * self.ranks,), (self.module.ml_threads(),), [params],
+                              dyn_lds=self.module.ml_lds_bytes(), max_insts=200_000_000, **schedule)
+        wrong = self.module.ml_difference(self.handle, how.first, how.count)
         assert not wrong, wrong.decode()
         return stats
 
@@ -130,7 +130,7 @@ def cases(ranks, seeds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("module", type=pathlib.Path)
     parser.add_argument("one_rank", type=pathlib.Path)
     parser.add_argument("four_ranks", type=pathlib.Path)
     parser.add_argument("--seeds", type=int, default=2, help="adversarial schedules of each kind")
@@ -145,7 +145,7 @@ def main():
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         g = interpreter(folder, pathlib.Path(scratch), "gfx950")
-        library = load(args.library)
+        library = load(args.module)
         for ranks in args.ranks:
             layers = Layers(library, ranks, g, args.one_rank if ranks == 1 else args.four_ranks)
             accuracy = library.ml_accuracy(layers.handle).decode()
