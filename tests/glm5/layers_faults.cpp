@@ -1,9 +1,6 @@
 // Ranks and blocks that stop somewhere in a span of whole layers, and the way back, on one target, TARGET.
-#include <barrier>
-#include <thread>
-
 #include "glm5/span_rig.hpp"
-#include "monolayer/host/reset.hpp"
+#include "slices/reset_ranks.hpp"
 
 using namespace monolayer;
 using namespace monolayer::test;
@@ -79,31 +76,6 @@ std::unique_ptr<rig::live> revived(rig::live& old, u64 seed) {
   return l;
 }
 
-/// Every rank in a thread of its own calls reset(); the threads meet in the gather.
-std::vector<status> reset_all(rig::live& l) {
-  constexpr std::size_t ranks = C::ranks;
-  std::vector<u64> gathered(2 * ranks);
-  std::barrier meet(std::ptrdiff_t{ranks});
-  std::vector<status> results(ranks);
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
-      const memory_access plain{[](void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); },
-                                [](void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); },
-                                [](void* at, std::size_t n) { std::memset(at, 0, n); }};
-      const all_gather gather = [&](std::span<const u64> mine, std::span<u64> all) {
-        meet.arrive_and_wait();
-        std::copy(mine.begin(), mine.end(), gathered.begin() + std::ptrdiff_t(2 * r));
-        meet.arrive_and_wait();
-        std::copy(gathered.begin(), gathered.end(), all.begin());
-        meet.arrive_and_wait();
-      };
-      results[r] = reset<T, P>(l.s.of[r].memory.state[r], l.s.of[r].memory.arrivals, plain, gather);
-    });
-  for (auto& t : threads) t.join();
-  return results;
-}
-
 struct tally {
   int own_deadlines = 0, told = 0, unharmed = 0;
 };
@@ -175,7 +147,7 @@ void aftermath(rig::live& l, const sim::report& report, int stopped, tally& t) {
 
   // The collective way back.
   auto next = revived(l, l.how.seed + 1);
-  for (const status& s : reset_all(*next)) CHECK(s.text() == "ok");
+  for (const status& s : reset_ranks<T, P>(next->s.of)) CHECK(s.text() == "ok");
   for (int r = 0; r < C::ranks; ++r) CHECK(next->state(r).epoch == next->state(0).epoch);
   next->set_rows({3});
   const span_outcome o = next->collect(next->run());

@@ -62,11 +62,7 @@ struct glm5_session {
     for (std::size_t i = table.size(); !how.all_in_order && i > 1; --i)
       std::swap(table[i - 1], table[std::size_t(random.next() % i)]);
     for (int r = 0; r < ranks; ++r) allocate(r);
-    for (int r = 0; r < ranks; ++r)
-      for (int o = 0; o < ranks; ++o) {
-        of[r].memory.mailbox[o] = of[o].memory.mailbox[o];
-        of[r].memory.state[o] = of[o].memory.state[o];
-      }
+    introduce_ranks(of);
     for (int r = 0; r < ranks; ++r) backend.template prepared<Running, P>(of[r].memory, r);
   }
 

@@ -4,8 +4,7 @@
 #include <map>
 
 #include "glm5/session.hpp"
-#include "gpu/interpreted_backend.hpp"
-#include "monolayer/arch/gfx950.hpp"
+#include "gpu/interpreted_interface.hpp"
 #include "slices/sim_backend.hpp"
 
 namespace monolayer::test {
@@ -37,15 +36,15 @@ std::vector<reference::glm5_layer> make_layers() {
   return all;
 }
 
-struct layers_under_test {
+struct whole_layers final : layers_under_test {
   using device_session = glm5_session<interpreted_backend, simulated, C, gfx950>;
   using sim_session = glm5_session<sim_backend, simulated, C>;
   static constexpr int max_rows = C::max_rows;
   glm5_model<simulated, C> model{make_layers()};
   std::vector<u16> inputs = reference::to_bf16(reference::random_activations(int(std::size(known_rows)), C::hidden, 79));
-  std::unique_ptr<interpreted_backend> device_memory;
+  std::unique_ptr<interpreted_backend> memory;
   std::unique_ptr<sim_backend> machine;
-  std::unique_ptr<device_session> device;
+  std::unique_ptr<device_session> on_device;
   std::unique_ptr<sim_session> expected;
   std::vector<token_row> rows;
   std::vector<u64> kinds;
@@ -58,24 +57,24 @@ struct layers_under_test {
     p.page_pad = 256;
     return p;
   }
-  void fresh(u64 newest_epoch) {
-    device.reset();
+  void fresh(u64 newest_epoch) override {
+    on_device.reset();
     expected.reset();
-    device_memory = std::make_unique<interpreted_backend>();
+    memory = std::make_unique<interpreted_backend>();
     machine = std::make_unique<sim_backend>(sim::options{.ranks = 1});
-    device = std::make_unique<device_session>(*device_memory, model, paging());
+    on_device = std::make_unique<device_session>(*memory, model, paging());
     expected = std::make_unique<sim_session>(*machine, model, paging());
     for (int l = 0; l < int(model.layers.size()); ++l)
       for (int r = 0; r < requests; ++r) {
         const auto cache = reference::random_cache(tokens, C::kv_lora + C::rope, C::index_dim, u64(100 + 10 * l + r),
                                                    kv_format_of<C>(), key_format_of<C>());
-        device->set_cache(l, r, cache);
+        on_device->set_cache(l, r, cache);
         expected->set_cache(l, r, cache);
       }
-    static_cast<device_state*>(device->of[0].memory.state[0])->epoch = newest_epoch;
+    static_cast<device_state*>(on_device->of[0].memory.state[0])->epoch = newest_epoch;
     static_cast<device_state*>(expected->of[0].memory.state[0])->epoch = newest_epoch;
   }
-  void set_rows(const std::vector<int>& numbers) {
+  void set_rows(const std::vector<int>& numbers) override {
     rows.clear();
     std::vector<u16> input(std::size_t(max_rows) * C::hidden, 0x7fc2);  // dead rows hold NaN
     std::vector<std::vector<int>> lists;
@@ -87,24 +86,23 @@ struct layers_under_test {
       std::copy_n(inputs.begin() + std::ptrdiff_t(n) * C::hidden, C::hidden, input.begin() + std::ptrdiff_t(i) * C::hidden);
       for (int t = known_rows[n].token.position % 3; t <= known_rows[n].token.position; t += 3) lists.back().push_back(t);
     }
-    device->set_rows(rows, input, lists);
+    on_device->set_rows(rows, input, lists);
     expected->set_rows(rows, input, lists);
   }
   /// Arguments of the kernel for a launch of layers [first, first + count), which the simulator makes at once. A layer
   /// without an indexer attends to the picks before it, or to the caller's list where the span has none.
-  launch_params params(int first, int count, run_options o) {
+  launch_params params(int, int first, int count, const run_options& o) override {
     kinds.clear();
     for (int l = first; l < first + count; ++l) kinds.push_back(model.layers[std::size_t(l)].kind(false));
-    o.local_deadline_ns = o.peer_deadline_ns = 3'000'000'000'000;  // the interpreter's clock follows how often it is read
-    device->launch(int(rows.size()), first, kinds, o);
+    on_device->launch(int(rows.size()), first, kinds, o);
     expected->launch(int(rows.size()), first, kinds, o);
     const sim::report r = machine->run();
     if (!r.ok) throw std::runtime_error("simulator: " + r.text);
-    return device_memory->launched.back();
+    return memory->launched.back();
   }
   /// What is wrong after that launch.
-  std::string difference(int first, int count) const {
-    const device_state got = device->state(0), want = expected->state(0);
+  std::string difference(int first, int count) override {
+    const device_state got = on_device->state(0), want = expected->state(0);
     char text[256];
     if (got.failed.word != 0 || got.failed_launches != 0) {
       const failure_record& f = got.failed;
@@ -114,7 +112,7 @@ struct layers_under_test {
     }
     if (got.epoch != want.epoch) return "epoch " + std::to_string(got.epoch) + ", not " + std::to_string(want.epoch);
     if (got.bad_entries != want.bad_entries) return "bad entries: " + std::to_string(got.bad_entries);
-    const std::vector<u16> out = device->output(0), right = expected->output(0);
+    const std::vector<u16> out = on_device->output(0), right = expected->output(0);
     for (std::size_t i = 0; i < out.size(); ++i)
       if (out[i] != right[i]) {
         std::snprintf(text, sizeof text, "output, row %d, column %d: %04x instead of %04x", int(i) / C::hidden,
@@ -124,20 +122,22 @@ struct layers_under_test {
     for (int l = first; l < first + count; ++l)
       for (std::size_t i = 0; i < rows.size(); ++i) {
         if (rows[i].request < 0) continue;
-        if (device->cached(0, l, rows[i].request, rows[i].position) != expected->cached(0, l, rows[i].request, rows[i].position))
+        if (on_device->cached(0, l, rows[i].request, rows[i].position) != expected->cached(0, l, rows[i].request, rows[i].position))
           return "layer " + std::to_string(l) + ", row " + std::to_string(i) + ": what was put into the caches";
       }
     if (count > 1)
       for (std::size_t i = 0; i < rows.size(); ++i)
-        if (rows[i].request >= 0 && device->picks(0, rows[i], int(i)) != expected->picks(0, rows[i], int(i)))
+        if (rows[i].request >= 0 && on_device->picks(0, rows[i], int(i)) != expected->picks(0, rows[i], int(i)))
           return "picks of row " + std::to_string(i);
     return {};
   }
   /// How far the simulator's bits of the dense layer alone are from the float64 reference under the same picks.
-  std::string accuracy() {
+  std::string accuracy() override {
     fresh(0);
     set_rows({0, 1});
-    params(0, 1, {});
+    run_options patient;
+    patient.local_deadline_ns = patient.peer_deadline_ns = 3'000'000'000'000;
+    params(0, 0, 1, patient);
     reference::query_rows q{reference::batch(2, C::hidden), {}, {}};
     reference::token_lists picked;
     std::vector<reference::request_cache> caches;
@@ -165,65 +165,17 @@ struct layers_under_test {
     std::snprintf(text, sizeof text, "%s relative l2 to float64: %.2e", error <= 4e-3 ? "ok" : "TOO FAR", error);
     return text;
   }
+  const interpreted_backend& device() const override { return *memory; }
 };
-
-std::string message;
-template <class F>
-const char* guarded(F f) {
-  try {
-    message = f();
-  } catch (const std::exception& e) {
-    message = std::string("exception: ") + e.what();
-  }
-  return message.c_str();
-}
 
 }  // namespace
 }  // namespace monolayer::test
 
-using namespace monolayer;
-using monolayer::test::layers_under_test;
-
-extern "C" {
-
-/// What test_slices_interpreted.py knows of a library of layers; see slices_interpreted.cpp.
 layers_under_test* ml_create(int) {
   layers_under_test* made = nullptr;
   test::guarded([&] {
-    made = new layers_under_test;
+    made = new test::whole_layers;
     return std::string();
   });
   return made;
-}
-void ml_destroy(layers_under_test* l) { delete l; }
-const char* ml_message() { return test::message.c_str(); }
-int ml_lds_bytes() { return int(gfx950::lds_bytes); }
-int ml_threads() { return (gfx950::consumer_waves + 1) * gfx950::wave_size; }
-int ml_params_bytes() { return int(sizeof(launch_params)); }
-void ml_fresh(layers_under_test* l, unsigned long long epoch) { l->fresh(epoch); }
-void ml_set_rows(layers_under_test* l, const int* numbers, int count) { l->set_rows({numbers, numbers + count}); }
-int ml_ranges(layers_under_test* l, unsigned long long* to, int limit) {
-  int n = 0;
-  for (const auto& m : l->device_memory->memory) {
-    if (n == limit) return -1;
-    to[2 * n] = reinterpret_cast<std::uintptr_t>(m.at.get());
-    to[2 * n++ + 1] = m.bytes;
-  }
-  return n;
-}
-const char* ml_params(layers_under_test* l, int, int first, int count, int blocks, int groups, unsigned ring_limit, void* to) {
-  return test::guarded([&] {
-    test::run_options o;
-    o.blocks = blocks, o.groups = groups, o.ring_limit = ring_limit;
-    const launch_params p = l->params(first, count, o);
-    std::memcpy(to, &p, sizeof p);
-    return std::string();
-  });
-}
-const char* ml_difference(layers_under_test* l, int first, int count) {
-  return test::guarded([&] { return l->difference(first, count); });
-}
-const char* ml_accuracy(layers_under_test* l) {
-  return test::guarded([&] { return l->accuracy(); });
-}
 }

@@ -10,14 +10,10 @@ MONOLAYER_GFXI is the interpreter's folder (gfxi), else ../shared/tools/gfxi bes
 interpreter the test is skipped (exit code 77).
 """
 import argparse
-import os
 import pathlib
 import sys
-import tempfile
-import time
 
-from test_gfx_toy import ROOT, interpreter, skip
-from test_slices_interpreted import Launch, Layers, WRAP, load
+from test_slices_interpreted import Launch, Layers, WRAP, finish, load, opened_interpreter
 
 
 def cases(seeds):
@@ -40,38 +36,12 @@ def main():
     parser.add_argument("code", type=pathlib.Path)
     parser.add_argument("--seeds", type=int, default=1, help="adversarial schedules")
     args = parser.parse_args()
-    folder = os.environ.get("MONOLAYER_GFXI") or ROOT.parent / "shared/tools/gfxi"
-    if not (pathlib.Path(folder) / "run.py").is_file():
-        skip(f"no interpreter in {folder}")
-    if not os.environ.get("ROCM_LLVM_BIN"):
-        skip("ROCM_LLVM_BIN is not set")
-    passed = failed = 0
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        g = interpreter(folder, pathlib.Path(scratch), "gfx950")
-        library = load(args.module)
-        layers = Layers(library, 1, g, args.code)
-        accuracy = library.ml_accuracy(layers.handle).decode()
-        print(f"ready at {time.monotonic() - start:.1f} s, {accuracy}", flush=True)
-        failed += not accuracy.startswith("ok")
-        for name, launches, epoch, sched, seed, late in cases(args.seeds):
-            g.gfxi_launch.__defaults__ = (3 if late else 1, 0)  # the interpreter reads --async at import only
-            title = f"{name}, {sched} {seed}{', delayed' if late else ''}"
-            try:
-                insts, seconds = layers.run(launches, epoch, sched=sched, seed=seed)
-                passed += 1
-                print(f"ok      {title}: {insts} wave instructions, {seconds:.2f} s", flush=True)
-            except (AssertionError, RuntimeError) as error:
-                failed += 1
-                print(f"FAILED  {title}: {error}", flush=True)
-        said = layers.spoiled(Launch((0, 1), 0, 1, 4))
-        good = said.startswith(("output", "layer"))
-        passed, failed = passed + good, failed + (not good)
-        print(f"{'ok     ' if good else 'FAILED '} spoiled weights are seen: {said or 'nothing was said'}")
-        layers.ranges = []
-        library.ml_destroy(layers.handle)
-    print(f"{passed} passed, {failed} failed, {time.monotonic() - start:.1f} s")
-    return 1 if failed else 0
+    with opened_interpreter() as g:
+        layers = Layers(load(args.module), 1, g, args.code)
+        results = layers.check("", cases(args.seeds))
+        results.append(layers.spoiled_is_seen(("output", "layer"), Launch((0, 1), 0, 1, 4)))
+        layers.close()
+    return finish(sum(results), len(results) - sum(results))
 
 
 if __name__ == "__main__":

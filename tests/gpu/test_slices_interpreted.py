@@ -11,6 +11,7 @@ interpreter the test is skipped (exit code 77).
 """
 import argparse
 import collections
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -22,6 +23,7 @@ from test_gfx_toy import ROOT, interpreter, skip
 
 Launch = collections.namedtuple("Launch", "rows first count blocks groups ring_limit", defaults=(1, 0))
 EVERY = (0, 1, 2, 3, 4, 5, 6, 7)
+START = time.monotonic()
 WRAP = 0xfffffffd  # the low word of the epoch passes 0 in the second launch
 
 
@@ -88,6 +90,50 @@ class Layers:
             return str(error)
         return ""
 
+    def check(self, title, cases):
+        """Accuracy, then every case; prints a line each. Returns what passed, a bool each."""
+        accuracy = self.module.ml_accuracy(self.handle).decode()
+        print(f"{title}ready at {time.monotonic() - START:.1f} s, {accuracy}", flush=True)
+        results = [] if accuracy.startswith("ok") else [False]
+        for name, launches, epoch, sched, seed, late in cases:
+            self.g.gfxi_launch.__defaults__ = (3 if late else 1, 0)  # the interpreter reads --async at import only
+            case = f"{title}{name}, {sched} {seed}{', delayed' if late else ''}"
+            try:
+                insts, seconds = self.run(launches, epoch, sched=sched, seed=seed)
+                results.append(True)
+                print(f"ok      {case}: {insts} wave instructions, {seconds:.2f} s", flush=True)
+            except (AssertionError, RuntimeError) as error:
+                results.append(False)
+                print(f"FAILED  {case}: {error}", flush=True)
+        return results
+
+    def spoiled_is_seen(self, words, *how):
+        said = self.spoiled(*how)
+        good = said.startswith(words)
+        print(f"{'ok     ' if good else 'FAILED '} spoiled weights are seen: {said or 'nothing was said'}")
+        return good
+
+    def close(self):
+        self.ranges = []
+        self.module.ml_destroy(self.handle)
+
+
+@contextlib.contextmanager
+def opened_interpreter():
+    """The interpreter, with a folder of its own while it is in use. Ends the program (77) where it is not at hand."""
+    folder = os.environ.get("MONOLAYER_GFXI") or ROOT.parent / "shared/tools/gfxi"
+    if not (pathlib.Path(folder) / "run.py").is_file():
+        skip(f"no interpreter in {folder}")
+    if not os.environ.get("ROCM_LLVM_BIN"):
+        skip("ROCM_LLVM_BIN is not set")
+    with tempfile.TemporaryDirectory() as scratch:
+        yield interpreter(folder, pathlib.Path(scratch), "gfx950")
+
+
+def finish(passed, failed):
+    print(f"{passed} passed, {failed} failed, {time.monotonic() - START:.1f} s")
+    return 1 if failed else 0
+
 
 def load(path):
     library = ctypes.CDLL(str(path))
@@ -136,40 +182,18 @@ def main():
     parser.add_argument("--seeds", type=int, default=2, help="adversarial schedules of each kind")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 4])
     args = parser.parse_args()
-    folder = os.environ.get("MONOLAYER_GFXI") or ROOT.parent / "shared/tools/gfxi"
-    if not (pathlib.Path(folder) / "run.py").is_file():
-        skip(f"no interpreter in {folder}")
-    if not os.environ.get("ROCM_LLVM_BIN"):
-        skip("ROCM_LLVM_BIN is not set")
     passed = failed = 0
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        g = interpreter(folder, pathlib.Path(scratch), "gfx950")
+    with opened_interpreter() as g:
         library = load(args.module)
         for ranks in args.ranks:
             layers = Layers(library, ranks, g, args.one_rank if ranks == 1 else args.four_ranks)
-            accuracy = library.ml_accuracy(layers.handle).decode()
-            print(f"{ranks} ranks ready at {time.monotonic() - start:.1f} s, {accuracy}", flush=True)
-            failed += not accuracy.startswith("ok")
-            for name, launches, epoch, sched, seed, late in cases(ranks, args.seeds):
-                g.gfxi_launch.__defaults__ = (3 if late else 1, 0)  # the interpreter reads --async at import only
-                title = f"{ranks} ranks, {name}, {sched} {seed}{', delayed' if late else ''}"
-                try:
-                    insts, seconds = layers.run(launches, epoch, sched=sched, seed=seed)
-                    passed += 1
-                    print(f"ok      {title}: {insts} wave instructions, {seconds:.2f} s", flush=True)
-                except (AssertionError, RuntimeError) as error:
-                    failed += 1
-                    print(f"FAILED  {title}: {error}", flush=True)
+            title = f"{ranks} ranks, "
+            results = layers.check(title, cases(ranks, args.seeds))
             if ranks == 1:
-                said = layers.spoiled()
-                good = said.startswith("output")
-                passed, failed = passed + good, failed + (not good)
-                print(f"{'ok     ' if good else 'FAILED '} spoiled weights are seen: {said or 'nothing was said'}")
-            layers.ranges = []
-            library.ml_destroy(layers.handle)
-    print(f"{passed} passed, {failed} failed, {time.monotonic() - start:.1f} s")
-    return 1 if failed else 0
+                results.append(layers.spoiled_is_seen(("output",)))
+            layers.close()
+            passed, failed = passed + sum(results), failed + len(results) - sum(results)
+    return finish(passed, failed)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,16 @@ struct run_options {
   u64 local_deadline_ns = 200'000'000, peer_deadline_ns = 20'000'000'000;
 };
 
+/// Every rank learns where the others' mailboxes and states lie.
+template <class Rank, std::size_t Ranks>
+void introduce_ranks(Rank (&of)[Ranks]) {
+  for (std::size_t r = 0; r < Ranks; ++r)
+    for (std::size_t o = 0; o < Ranks; ++o) {
+      of[r].memory.mailbox[o] = of[o].memory.mailbox[o];
+      of[r].memory.state[o] = of[o].memory.state[o];
+    }
+}
+
 template <class Backend, class T, class C, class Running = T, class Program = slices<C>>
 struct session {
   using program = Program;
@@ -45,11 +55,7 @@ struct session {
   session(Backend& b, const model<T, C>& m) : backend(b), source(m) {
     for (const auto& l : m.layers) kinds.push_back(l.kind);
     for (int r = 0; r < ranks; ++r) allocate(r);
-    for (int r = 0; r < ranks; ++r)
-      for (int o = 0; o < ranks; ++o) {
-        of[r].memory.mailbox[o] = of[o].memory.mailbox[o];
-        of[r].memory.state[o] = of[o].memory.state[o];
-      }
+    introduce_ranks(of);
     for (int r = 0; r < ranks; ++r) backend.template prepared<Running, program>(of[r].memory, r);
   }
 

@@ -1,8 +1,5 @@
 // Ranks and blocks that stop, lost, late and repeated words, and the way back, on one target, TARGET.
-#include <barrier>
-#include <thread>
-
-#include "monolayer/host/reset.hpp"
+#include "slices/reset_ranks.hpp"
 #include "slices/rig.hpp"
 
 using namespace monolayer;
@@ -79,35 +76,9 @@ std::unique_ptr<L> revived(L& old, u64 seed) {
   return l;
 }
 
-/// Every rank in a thread of its own calls reset(); what rank `other` says of itself may differ. The threads meet in
-/// the gather.
 template <class L>
 std::vector<status> reset_all(L& l, int other = -1) {
-  constexpr std::size_t ranks = std::size(decltype(l.s.of){});
-  std::vector<u64> gathered(2 * ranks);
-  std::barrier meet(std::ptrdiff_t{ranks});
-  std::vector<status> results(ranks);
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
-      const memory_access plain{[](void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); },
-                                [](void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); },
-                                [](void* at, std::size_t n) { std::memset(at, 0, n); }};
-      int calls = 0;
-      const all_gather gather = [&](std::span<const u64> mine, std::span<u64> all) {
-        meet.arrive_and_wait();
-        std::copy(mine.begin(), mine.end(), gathered.begin() + std::ptrdiff_t(2 * r));
-        if (int(r) == other) gathered[2 * r + 1] ^= 1;
-        meet.arrive_and_wait();
-        std::copy(gathered.begin(), gathered.end(), all.begin());
-        ++calls;
-        meet.arrive_and_wait();
-      };
-      using program = typename std::remove_reference_t<decltype(l.s)>::program;
-      results[r] = reset<T, program>(l.s.of[r].memory.state[r], l.s.of[r].memory.arrivals, plain, gather);
-    });
-  for (auto& t : threads) t.join();
-  return results;
+  return reset_ranks<T, typename std::remove_reference_t<decltype(l.s)>::program>(l.s.of, other);
 }
 
 template <class R>
