@@ -36,8 +36,8 @@ struct short_conv {
     if (b.column_of(row) < 0) return true;  // the row is dead; the pipeline arrives for its tile all the same
     const auto x = slot_view<T, typename Block::program, X>::current(b);
     const auto y = slot_view<T, typename Block::program, Y>::current(b);
-    const u8* w = layer_data<T>(*b.entry, Weights);
-    u8* state = const_cast<u8*>(layer_data<T>(*b.entry, State)) +
+    const u8* w = layer_data<T>(b.entry(), Weights);
+    u8* state = const_cast<u8*>(layer_data<T>(b.entry(), State)) +
                 u64(T::load8(b.params->row_slots + row).v[0]) * request_bytes;
     const u32 t = T::load8(b.params->batch.positions + row).v[0];
     MONOLAYER_NO_UNROLL

@@ -19,7 +19,7 @@ struct feed {
     using T = typename Block::target;
     const auto to = slot_view<T, typename Block::program, Slot>::current(b);
     if (b.column_of(row) < 0) return true;
-    const u8* from = layer_data<T>(*b.entry, Data) + u64(row) * to.row_bytes;
+    const u8* from = layer_data<T>(b.entry(), Data) + u64(row) * to.row_bytes;
     for (u64 at = 16 * u64(Block::thread()); at < to.row_bytes; at += 16 * u64(Block::threads))
       T::slot_store16(to.at(row, 0) + at, T::load16(from + at));
     return true;
@@ -40,7 +40,7 @@ struct take {
     const int count = int(T::slot_load4(from.at(row, columns - 4)));
     for (int i = Block::thread(); i < columns - 3; i += Block::threads)
       if (i < count || i == columns - 4)
-        T::store4(static_cast<u32*>(b.entry->output) + row * columns + i, T::slot_load4(from.at(row, i)));
+        T::store4(static_cast<u32*>(b.entry().output) + row * columns + i, T::slot_load4(from.at(row, i)));
     return true;
   }
 };

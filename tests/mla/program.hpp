@@ -35,7 +35,7 @@ struct feed {
     for (int i = Block::thread(); i < b.live * words; i += Block::threads) {
       const int row = b.row(i / words);
       T::slot_store16(to.at(row, 0) + i % words * 16,
-                      T::load16(layer_data<T>(*b.entry, Data) + u64(row) * view::row_bytes + i % words * 16));
+                      T::load16(layer_data<T>(b.entry(), Data) + u64(row) * view::row_bytes + i % words * 16));
     }
     return true;
   }

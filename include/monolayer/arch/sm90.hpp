@@ -43,8 +43,13 @@ struct sm90 : wave32_layout, sm90_weight_bits {
   }
   MONOLAYER_DEVICE static int lane() { return static_cast<int>(thread() % 32); }
   MONOLAYER_DEVICE static int wave() { return static_cast<int>(thread() / 32); }
-  MONOLAYER_DEVICE static int block() { return static_cast<int>(blockIdx.x); }
-  MONOLAYER_DEVICE static int blocks() { return static_cast<int>(gridDim.x); }
+  /// Volatile, or the compiler would read it once and hold it.
+  MONOLAYER_DEVICE static int block() {
+    int x;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+    return x;
+  }
+  MONOLAYER_DEVICE static int blocks() { return static_cast<int>(gridDim.x); }  // lies in constant memory
   MONOLAYER_DEVICE static int group_of_block(int) { return 0; }  // no clusters yet: the GPU is one group
 
   // --- matrix unit. Lane t of a row's four holds k = 8 t .. 8 t + 7; the instruction pairs k by its own

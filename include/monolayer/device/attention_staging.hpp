@@ -50,7 +50,7 @@ struct attention_staging {
   MONOLAYER_DEVICE static void find_tokens(Block& b, const token_list& list, int begin, int count, bool report) {
     using T = typename Block::target;
     using areas = attention_areas<C, T>;
-    const u8* cache = layer_data<T>(*b.entry, KvCache);
+    const u8* cache = layer_data<T>(b.entry(), KvCache);
     if (Block::thread() < 32)
       T::lds_store4(Block::layout::rows + areas::maxima + 4u * u32(Block::thread()),
                     Block::thread() < 16 ? minus_infinity : 0);

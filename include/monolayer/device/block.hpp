@@ -100,9 +100,6 @@ struct block {
   const launch_params* params;  // the same, of the current stage
   typename T::consumer_group group;
   typename T::ring ring;
-  parked_pointer<T, layer_entry> entry;  // of the current layer
-  parked64<T> epoch;
-  parked<T> number, blocks;  // T::block() and T::blocks()
   parked<T> layer;     // index in the span
   parked<T> kind;      // of the layer
   parked<T> stage;     // index in the kind
@@ -116,8 +113,24 @@ struct block {
 
   MONOLAYER_DEVICE block(const launch_params& p, ring_geometry g) : params(&p), group(layout::group), ring(g) {
     all_params = params;
-    number = u32(T::block());
-    blocks = u32(T::blocks());
+    if constexpr (T::few_scalars) {
+      grid_.number = u32(T::block());
+      grid_.blocks = u32(T::blocks());
+    }
+  }
+
+  /// T::block() and T::blocks().
+  MONOLAYER_DEVICE u32 number() const {
+    if constexpr (T::few_scalars)
+      return grid_.number;
+    else
+      return u32(T::block());
+  }
+  MONOLAYER_DEVICE u32 blocks() const {
+    if constexpr (T::few_scalars)
+      return grid_.blocks;
+    else
+      return u32(T::blocks());
   }
 
   MONOLAYER_DEVICE static int thread() { return T::wave() * T::wave_size + T::lane(); }
@@ -130,7 +143,11 @@ struct block {
       if (j < live && this->row(j) == row) column = j;
     return T::opaque(column);  // the compiler learns that all lanes get the same
   }
-  MONOLAYER_DEVICE u32 tag() const { return u32(u64(epoch)); }
+  /// The current layer's entry in the span.
+  MONOLAYER_DEVICE const layer_entry& entry() const { return params->layers[u32(layer)]; }
+  /// Low 32 bits of the current layer's epoch.
+  MONOLAYER_DEVICE u32 tag() const { return tag_; }
+  MONOLAYER_DEVICE void set_tag(u32 tag) { tag_ = tag; }
 
   /// The table's row of the current stage; asked for anew where it is needed, since it is cheaper to find than to hold.
   MONOLAYER_DEVICE const stage_row& table() const {
@@ -177,6 +194,15 @@ struct block {
     const lds_address at = layout::clocks + 16 * u32(slot);
     T::lds_store16(at, {{T::lds_load4(at) + 1, tag(), 1, 0}});
   }
+
+ private:
+  parked<T> tag_;
+  // Where the numbers come in scalar registers they are parked; elsewhere a special register holds them anyway.
+  struct parked_grid {
+    parked<T> number, blocks;
+  };
+  struct nothing {};
+  [[no_unique_address]] std::conditional_t<T::few_scalars, parked_grid, nothing> grid_;
 };
 
 /// The payload of one use of a slot. Rows are the launch's rows, columns the slot's.

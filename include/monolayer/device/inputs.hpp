@@ -63,7 +63,7 @@ struct normed_stream {
   MONOLAYER_DEVICE static norm_source source(const Block& b) {
     static_assert(Block::info.slots[Hidden].columns == K);
     const auto stream = residual_stream<Hidden, Block>::newest(b);
-    return {stream.view.base, stream.input, layer_data<typename Block::target>(*b.entry, Norm), Eps, Number};
+    return {stream.view.base, stream.input, layer_data<typename Block::target>(b.entry(), Norm), Eps, Number};
   }
 };
 
@@ -75,7 +75,7 @@ struct normed_slot {
   MONOLAYER_DEVICE static norm_source source(const Block& b) {
     static_assert(Block::info.slots[Slot].columns == K);
     const auto view = slot_view<typename Block::target, typename Block::program, Slot>::current(b);
-    return {view.base, nullptr, layer_data<typename Block::target>(*b.entry, Norm), Eps, Number};
+    return {view.base, nullptr, layer_data<typename Block::target>(b.entry(), Norm), Eps, Number};
   }
 };
 
@@ -91,7 +91,7 @@ struct routing {
     static_assert(experts % 2 == 0);
     if (b.routed == routing_epoch(b.layer)) return true;
     const auto view = slot_view<T, P, Logits>::current(b);
-    const u8* bias = layer_data<T>(*b.entry, Bias);
+    const u8* bias = layer_data<T>(b.entry(), Bias);
     clear_choices<P>(b);
     MONOLAYER_NO_UNROLL
     for (int i = Block::thread(); i < b.live * experts / 2; i += Block::threads) {

@@ -101,20 +101,13 @@ MONOLAYER_DEVICE int set_up(const launch_params& p) {
 /// Without a live row there is nothing to compute or to wait for; the epoch moves on all the same.
 MONOLAYER_DEVICE int layers_to_run(const launch_params& p, int live) { return live == 0 ? 0 : p.layer_count; }
 
-/// Epoch of the newest completed layer before the launch, which the last block to leave moves on.
-template <class T>
-MONOLAYER_DEVICE u64 newest_epoch(const launch_params& p) {
-  const u32x2 words = T::load8(&p.state->epoch);
-  return u64(words.v[1]) << 32 | words.v[0];
-}
-
 /// Blocks that wait for one another must all be resident: every block arrives here before its first wait.
 template <class Block>
 MONOLAYER_DEVICE bool check_in(Block& b, u32 base) {
   using T = typename Block::target;
   if (T::wave() == 0 && T::lane() == 0) {
     T::fetch_add(&b.params->state->check_in, 1);
-    wait_counter(b, &b.params->state->check_in, base + b.blocks, {failure::check_in, 0, 0, 0, 0});
+    wait_counter(b, &b.params->state->check_in, base + b.blocks(), {failure::check_in, 0, 0, 0, 0});
   }
   return b.sync();
 }
@@ -123,17 +116,15 @@ template <class T, class Program>
 MONOLAYER_DEVICE position consume(const launch_params& p, ring_geometry g, int live) {
   block<T, Program> b(p, g);
   b.live = live;
-  b.epoch = newest_epoch<T>(p);
   bool good = check_in(b, T::load4(&p.state->check_in_base));
   MONOLAYER_NO_UNROLL
   for (u32 next = 0; good && int(next) < layers_to_run(*b.all_params, b.live); next = b.layer + 1) {
     b.params = b.all_params;
     b.layer = next;
-    b.entry = b.params->layers + next;
-    b.epoch = epoch_after(b.epoch, 1);
-    good = consume_layer<Program>(b, T::load8(&b.entry->kind).v[0]);
+    b.set_tag(u32(epoch_after(newest_epoch<T>(*b.params), next + 1)));
+    good = consume_layer<Program>(b, T::load8(&b.entry().kind).v[0]);
   }
-  return {b.all_params, b.number, b.blocks, b.layer, b.stage, b.tile, b.epoch};
+  return {b.all_params, b.number(), b.blocks(), b.layer, b.stage, b.tile};
 }
 
 template <class T, class Program>
@@ -230,7 +221,7 @@ MONOLAYER_DEVICE void run_block(const launch_params& p) {
   if (T::wave() == T::consumer_waves) T::ring::init(g);
   T::block_barrier();
   const auto failed_before = [] { return T::lds_flag_load(layout::refused) != 0; };
-  position at{&p, u32(T::block()), u32(T::blocks()), 0, 0, 0, 0};
+  position at{&p, u32(T::block()), u32(T::blocks()), 0, 0, 0};
   if (!failed_before()) {
     // Two ifs and this order: an else would keep what the producer needs in registers throughout the consumers' code.
     if (T::wave() == T::consumer_waves) detail::produce<T, Program>(p, g, live);

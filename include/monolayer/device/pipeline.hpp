@@ -257,7 +257,7 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
   bool find_tiles = b.table().routed != 0, ready = false;
   const auto all_own = [&] {
     const int groups = b.table().by_group != 0 ? reload<T>(b.params)->groups : 1;
-    return own(grid_place::find<T>(int(b.number), int(b.blocks), groups), b.table());
+    return own(grid_place::find<T>(int(b.number()), int(b.blocks()), groups), b.table());
   };
   parked_tiles<T> mine(all_own());
   MONOLAYER_NO_UNROLL

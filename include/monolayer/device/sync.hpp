@@ -12,12 +12,18 @@ struct awaited {
   u32 slot, part, expected, seen;
 };
 
+/// Epoch of the newest completed layer before the launch, which the last block to leave moves on.
+template <class T>
+MONOLAYER_DEVICE u64 newest_epoch(const launch_params& p) {
+  const u32x2 words = T::load8(&p.state->epoch);
+  return u64(words.v[1]) << 32 | words.v[0];
+}
+
 /// What a block knows as it leaves, and where it was, should it have given up. Its consumer waves agree on it.
 struct position {
   const launch_params* params;
   u32 block, blocks;
   u32 layer, stage, tile;
-  u64 epoch;
 };
 
 /// Copies the first wait of this block that ran into its deadline to the rank's failure record, unless another block
@@ -30,6 +36,7 @@ MONOLAYER_DEVICE void record_failure(const position& at) {
     const u32x4 w = T::lds_load16(lds_layout<T, Program>::failures + 32u * u32(wave));
     if (w.v[0] == u32(failure::none)) continue;
     failure_record& r = p.state->failed;
+    const u64 epoch = epoch_after(newest_epoch<T>(p), at.layer + 1);
     if (T::compare_exchange(&r.claimed, 0, 1) != 0) return;
     T::arrive_system(&r.rank, u32(p.rank));
     T::arrive_system(&r.block, at.block);
@@ -40,8 +47,8 @@ MONOLAYER_DEVICE void record_failure(const position& at) {
     T::arrive_system(&r.part, w.v[1] >> 16);
     T::arrive_system(&r.expected, w.v[2]);
     T::arrive_system(&r.seen, w.v[3]);
-    T::arrive_system(&r.epoch_low, u32(at.epoch));
-    T::arrive_system(&r.epoch_high, u32(at.epoch >> 32));
+    T::arrive_system(&r.epoch_low, u32(epoch));
+    T::arrive_system(&r.epoch_high, u32(epoch >> 32));
     T::drain_stores();
     T::arrive_system(&r.word, w.v[0]);
     return;

@@ -56,7 +56,7 @@ struct cache_rows {
   }
   template <class Block>
   MONOLAYER_DEVICE static u8* cache_row(const Block& b, int row) {
-    return const_cast<u8*>(layer_data<typename Block::target>(*b.entry, KvCache)) +
+    return const_cast<u8*>(layer_data<typename Block::target>(b.entry(), KvCache)) +
            kv_strides(b).offset(own_token_slot(b, row));
   }
 
@@ -66,7 +66,7 @@ struct cache_rows {
     constexpr int n = latent / T::wave_size;  // values a lane, consecutive
     const int first = T::lane() * n;
     const u8* kv = slot_view<T, typename Block::program, Kv>::current(b).at(row, first);
-    const u8* weight = layer_data<T>(*b.entry, KvNorm) + first * 2;
+    const u8* weight = layer_data<T>(b.entry(), KvNorm) + first * 2;
     float x[n], squares = 0.0f;
     u32x4 w[n / 8];
     MONOLAYER_UNROLL
@@ -126,7 +126,7 @@ struct cache_rows {
       squares = fma(x[i], x[i], squares);
     }
     const float scale = reciprocal_sqrt(add(mul(wave_sum<T>(squares), 1.0f / index_dim), index_key_eps));
-    const u8 *weight = layer_data<T>(*b.entry, KeyWeight) + first * 4, *bias = layer_data<T>(*b.entry, KeyBias) + first * 4;
+    const u8 *weight = layer_data<T>(b.entry(), KeyWeight) + first * 4, *bias = layer_data<T>(b.entry(), KeyBias) + first * 4;
     for (int i = 0; i < n; ++i)
       x[i] = add(mul(mul(x[i], scale), bits_to_float(T::load4(weight + 4 * i))), bits_to_float(T::load4(bias + 4 * i)));
     if (first < rope)
@@ -135,7 +135,7 @@ struct cache_rows {
     codec::template store_own<T>(key, own_row(b, row) + format::bytes);
     const batch_view& v = b.params->batch;
     const u32 slot = own_token_slot(b, row), page = slot / v.block_size;
-    u8* cache = const_cast<u8*>(layer_data<T>(*b.entry, IndexCache));
+    u8* cache = const_cast<u8*>(layer_data<T>(b.entry(), IndexCache));
     codec::template store_cache<T>(key, cache + u64(page) * v.index_block_stride, v.block_size, slot - page * v.block_size);
   }
 };

@@ -34,7 +34,7 @@ struct index_top_k {
     const auto scores = slot_view<T, P, Scores>::current(b);
     const auto picks = slot_view<T, P, Picks>::current(b);
     const token_slots<T> tokens(batch, row);
-    auto* copy = reinterpret_cast<int*>(const_cast<u8*>(layer_data<T>(*b.entry, Out)));
+    auto* copy = reinterpret_cast<int*>(const_cast<u8*>(layer_data<T>(b.entry(), Out)));
     int room = TopK;
     if (copy != nullptr) {
       int start = row * TopK;

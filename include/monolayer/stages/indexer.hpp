@@ -119,7 +119,7 @@ struct index_scores {
     float w[hold_q ? columns : 1][row_columns];
 
     MONOLAYER_DEVICE of_row(const Block& b, int r, u32 n)
-        : tokens(b.params->batch, r), cache(layer_data<T>(*b.entry, Cache)), row(r), count(n) {
+        : tokens(b.params->batch, r), cache(layer_data<T>(b.entry(), Cache)), row(r), count(n) {
       if constexpr (hold_q)
         for (int c = 0; c < columns; ++c) {
           for (int s = 0; s < steps_per_unit; ++s) q[c][s] = load_q(c, s);

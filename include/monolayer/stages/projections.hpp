@@ -82,7 +82,7 @@ struct to_rotated_slot {
         }
       } else if (Factors >= 0 && in_head < From && valid) {
         const u64 at = u64(first / HeadDim) * From + u64(in_head + feature);
-        y = mul(y, bits_to_float(T::load4(layer_data<T>(*b.entry, Factors < 0 ? 0 : Factors) + at * 4)));
+        y = mul(y, bits_to_float(T::load4(layer_data<T>(b.entry(), Factors < 0 ? 0 : Factors) + at * 4)));
       }
       store_features(b, view, first, feature, column, valid, y);
     }
@@ -135,7 +135,7 @@ struct store_heads {
     const auto q = slot_view<T, typename Block::program, Slot>::current(b);
     for (int i = Block::thread(); i < b.live * HeadDim / 8; i += Block::threads) {
       const int row = b.row(i / (HeadDim / 8)), column = head * HeadDim + i % (HeadDim / 8) * 8;
-      T::store16(static_cast<u8*>(b.entry->output) + (u64(row) * (Heads * HeadDim) + u64(column)) * 2,
+      T::store16(static_cast<u8*>(b.entry().output) + (u64(row) * (Heads * HeadDim) + u64(column)) * 2,
                  q.load8(row, column));
     }
     return true;
