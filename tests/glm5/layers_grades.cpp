@@ -93,8 +93,47 @@ void epochs(const R& r, u64 from, bool readers) {
   }
 }
 
+/// Adds the rows of another launch of the same step.
+void append(span_outcome& step, const span_outcome& o) {
+  step.ids.insert(step.ids.end(), o.ids.begin(), o.ids.end());
+  step.picks.insert(step.picks.end(), o.picks.begin(), o.picks.end());
+  step.out.resize(o.out.size()), step.written.resize(o.written.size());
+  for (std::size_t rank = 0; rank < o.out.size(); ++rank)
+    step.out[rank].insert(step.out[rank].end(), o.out[rank].begin(),
+                          o.out[rank].begin() + long(o.ids.size()) * nano_layer<1>::hidden);
+  for (std::size_t layer = 0; layer < o.written.size(); ++layer)
+    step.written[layer].insert(step.written[layer].end(), o.written[layer].begin(), o.written[layer].end());
+}
+/// A step of more rows than a launch takes: launches one after the other over the same caches, a request's older tokens
+/// first. Each row gets what it gets beside any others, whatever launch it is in.
+template <int TP>
+void step_in_two_launches(const std::vector<int>& all, const std::vector<std::size_t>& first_halves) {
+  const auto& r = pair_of_layers<TP>();
+  span_outcome expected;
+  for (std::size_t first : first_halves) {
+    INFO(first << " and " << all.size() - first << " rows");
+    const std::vector<int> halves[] = {{all.begin(), all.begin() + long(first)}, {all.begin() + long(first), all.end()}};
+    typename rig<TP>::live l(r, with_ids({}));
+    l.fill_caches(all);
+    span_outcome step;
+    for (const auto& ids : halves) {
+      l.place_rows(ids);
+      const span_outcome o = l.collect(l.run());
+      MUST_RUN(o);
+      if (!expected.ids.empty()) CHECK(r.difference(o, expected) == "");
+      CHECK(o.stray == "");
+      append(step, o);
+    }
+    if (expected.ids.empty()) expected = std::move(step);
+  }
+}
+
 }  // namespace
 
+TEST_CASE("9 to 16 rows are two launches", "[rows]") {
+  step_in_two_launches<1>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {8, 5});
+  step_in_two_launches<4>({0, 2, 3, 4, 6, 7, 8, 9, 11}, {8, 3});
+}
 TEST_CASE("a row's bits do not depend on the others", "[rows]") {
   const auto& r = four_kinds<1>();
   check(r, with_ids({-1, 6, -1, 2}));

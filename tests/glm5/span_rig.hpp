@@ -80,9 +80,10 @@ struct span_outcome {
 };
 
 /// The rows: several requests, several positions of one, with fewer tokens than index_topk, as many, and
-/// more.
-inline constexpr token_row row_of_id[8] = {{0, 0},  {1, 5},  {1, 62}, {1, 63},
-                                           {1, 64}, {2, 79}, {2, 95}, {3, 72}};
+/// more. Those from 8 on are for steps of more rows than a launch takes.
+inline constexpr int row_ids = 13;
+inline constexpr token_row row_of_id[row_ids] = {{0, 0},  {1, 5},  {1, 62}, {1, 63}, {1, 64}, {2, 79}, {2, 95},
+                                                 {3, 72}, {0, 1},  {1, 65}, {1, 66}, {3, 73}, {3, 74}};
 
 /// Random layers in the formats of C.
 template <class C>
@@ -117,7 +118,7 @@ struct span_rig {
   explicit span_rig(std::vector<layer_plan> layers, u64 seed = 1, reference::glm5_layer_options options = {},
                     double size = 1, const std::function<void(reference::glm5_layer&)>& plant = {})
       : plans(std::move(layers)), source(weights_of<C>(plans, seed, options, plant)) {
-    inputs = reference::to_bf16(reference::random_activations(8, C::hidden, seed + 77, size));
+    inputs = reference::to_bf16(reference::random_activations(row_ids, C::hidden, seed + 77, size));
     for (std::size_t l = 0; l < plans.size(); ++l)
       kinds.push_back(plans[l].dense ? (plans[l].shares ? P::dense_listed : P::dense)
                                      : (plans[l].shares ? P::moe_listed : P::moe));
@@ -168,9 +169,18 @@ struct span_rig {
     run_options options() const {
       return {how.blocks, how.groups, how.ring_limit, how.local_deadline_ns, how.peer_deadline_ns};
     }
-    /// Rows, inputs and caches as they are before a step: everything in the caches that the rows may not read
+    /// Rows, inputs and caches as they are before a step of `ids`: everything in the caches that the rows may not read
     /// is NaN, slot 0, padding and their own tokens included.
     void set_rows(const std::vector<int>& ids) {
+      fill_caches(ids);
+      place_rows(ids);
+    }
+    void fill_caches(const std::vector<int>& ids) {
+      for (int r = 0; r < ranks; ++r)
+        for (int l = 0; l < int(of.plans.size()); ++l) fill_cache(ids, r, l);
+    }
+    /// Rows and inputs; the caches stay as they are.
+    void place_rows(const std::vector<int>& ids) {
       how.ids = ids;
       std::vector<u16> input(std::size_t(C::max_rows) * C::hidden, 0x7fc2);  // dead rows hold NaN
       for (std::size_t i = 0; i < ids.size(); ++i)
@@ -178,8 +188,6 @@ struct span_rig {
           std::copy_n(of.inputs.begin() + long(ids[i]) * C::hidden, C::hidden,
                       input.begin() + long(i) * C::hidden);
       s.set_rows(rows(), input);
-      for (int r = 0; r < ranks; ++r)
-        for (int l = 0; l < int(of.plans.size()); ++l) fill_caches(r, l);
       before = snapshot();
     }
     void launch(const launch_of& part) {
@@ -278,14 +286,14 @@ struct span_rig {
       if constexpr (keys::fp8)
         std::copy_n(b.key.begin() + C::index_dim, 4, at + keys::scale_offset(u32(size), place));
     }
-    void fill_caches(int rank, int layer) {
+    void fill_cache(const std::vector<int>& ids, int rank, int layer) {
       const auto& b = s.of[rank].bound[std::size_t(layer)];
       u8 *kv = static_cast<u8*>(b.kv_cache), *index = static_cast<u8*>(b.index_cache);
       std::fill_n(kv, s.kv_page() * u64(s.pages), u8(0xff));
       std::fill_n(index, s.key_page() * u64(s.pages), u8(0xff));
       int last[requests] = {-1, -1, -1, -1};
       bool own[requests][tokens] = {};
-      for (int id : how.ids)
+      for (int id : ids)
         if (id >= 0) {
           const token_row t = row_of_id[id];
           last[t.request] = std::max(last[t.request], t.position);
