@@ -30,7 +30,7 @@ struct given_rows {
   template <class Block>
   MONOLAYER_DEVICE static bool prepare(Block& b) {
     if (b.staged != 0) return true;
-    const u8* rows = layer_data<T>(*b.entry, 1);
+    const u8* rows = layer_data<T>(b.entry(), 1);
     stage_rows<K, PaddedK>(
         b, [&](int row, int column) { return shifted<T>(T::load16(rows + (u64(row) * K + u64(column)) * 2)); });
     if (!b.sync()) return false;
@@ -47,7 +47,7 @@ struct multiply_stage : stages::plain_stream<weight_tile<F, K>, 0> {
 
   template <class Block>
   MONOLAYER_DEVICE static bool run_tile(Block& b, int tile) {
-    u8* out = static_cast<u8*>(b.entry->output);
+    u8* out = static_cast<u8*>(b.entry().output);
     return project<tile_type>(b, [&](int feature, int column, bool valid, float (&y)[1]) {
       if (valid)
         T::store4(out + (u64(b.row(column)) * kept_features + u64(tile % kept_tiles * 16 + feature)) * 4, float_to_bits(y[0]));

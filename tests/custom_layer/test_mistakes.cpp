@@ -25,7 +25,7 @@ struct wrong_conv : right::conv_stage {
     if (!base::run_tile(b, tile)) return false;
     if (b.column_of(row) < 0) return true;
     const auto y = slot_view<T, typename Block::program, right::y>::current(b);
-    const u8* state = layer_data<T>(*b.entry, right::state) +
+    const u8* state = layer_data<T>(b.entry(), right::state) +
                       u64(T::load8(b.params->row_slots + row).v[0]) * base::request_bytes;
     const u32 t = T::load8(b.params->batch.positions + row).v[0];
     if (active == mistake::reads_what_it_writes && Block::thread() == 0)
