@@ -15,7 +15,8 @@ namespace detail {
 
 inline engine& machine_now() { return *current.machine; }
 
-/// The waits of a polling loop: tries, asks the watch, pauses.
+/// The waits of a polling loop: tries, asks the watch, pauses. Lanes ask at different times and may see a flag change
+/// between them; they leave together, as those of the real rings do.
 template <class W>
 bool ring_loop(op what, u64 u0, u64 u1, u64 u2, W* watch) {
   for (;;) {
@@ -23,8 +24,14 @@ bool ring_loop(op what, u64 u0, u64 u1, u64 u2, W* watch) {
     machine_now().rendezvous(what, u0, u1, u2);
     if (w.result) return true;
     const u32 turn = w.turn;
-    if (watch && watch->give_up()) return false;
-    if (w.turn == turn) machine_now().pause();  // give_up() may have paused itself
+    const bool stop = watch && watch->give_up();
+    const bool paused = w.turn != turn;  // give_up() may have paused itself
+    if (watch) {
+      if (stop) w.flags |= u64{1} << current.lane;
+      machine_now().rendezvous(op::ballot);
+      if (w.result) return false;
+    }
+    if (!paused) machine_now().pause();
   }
 }
 struct never {
