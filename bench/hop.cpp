@@ -30,7 +30,7 @@ struct chain_input {
   static constexpr int number = From + 1;
   template <class Block>
   MONOLAYER_DEVICE static bool prepare(Block& b) {
-    if (b.staged == b.layer * 16 + number) return true;
+    if (b.staged == number) return true;
     using view_type = slot_view<T, typename Block::program, From>;
     constexpr bool earlier = From == links - 1;
     const auto view = view_type::use(b, b.template clock<From>().uses - (earlier ? 1 : 0));
@@ -66,7 +66,7 @@ struct chain_input {
         return false;
     }
     if (S != staging::direct && !b.sync()) return false;
-    b.staged = b.layer * 16 + number;
+    b.staged = number;
     return true;
   }
 };
@@ -200,7 +200,7 @@ struct exchange {
   struct staged_hidden {
     template <class Block>
     MONOLAYER_DEVICE static bool prepare(Block& b) {
-      if (b.staged == b.layer * 16 + 1) return true;
+      if (b.staged == 1) return true;
       const auto stream = inputs::residual_stream<hidden, Block>::newest(b);
       auto load = [&](int row, int column) { return stream.load8(row, column); };
       if constexpr (!Norm)
@@ -208,7 +208,7 @@ struct exchange {
       else if (!stage_normed_rows<Columns, Columns>(b, layer_data<T>(b.entry(), 0), 1e-5f, load))
         return false;
       if (!b.sync()) return false;
-      b.staged = b.layer * 16 + 1;
+      b.staged = 1;
       return true;
     }
   };

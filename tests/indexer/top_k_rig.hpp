@@ -62,9 +62,8 @@ top_k_outcome run_top_k(const std::vector<float>& scores, u64 seed = 1, int skip
     block_alone<T> b{begin_block<T>(), skip};
     if (sim_test::producer<T>()) return;
     int count = -1;
-    select::run(
-        b, 16, int(n), [=](int i) { return T::load16(source + 4 * i); },
-        [=](int place, int index) { T::store4(out + place, u32(index)); }, count);
+    select::run(b, 16, int(n), [=](int i) { return T::load16(source + 4 * i); }, count);
+    for (int i = b.thread(); i < count; i += b.threads) T::store4(out + i, select::pick(16, i));
     if (b.thread() == 0) T::store4(out + K, u32(count)), syncs = b.syncs;
   });
   top_k_outcome result{m.run(), {}};

@@ -45,9 +45,11 @@ struct attention_staging {
     }
   }
 
-  /// Finds the split's tokens, a thread every (threads)-th; places up to a whole step are filled. The softmax begins.
+  /// Finds the split's tokens, a thread every (threads)-th, of which `entry` is the list's first; places up to a whole step
+  /// are filled. The softmax begins.
   template <class Block>
-  MONOLAYER_DEVICE static void find_tokens(Block& b, const token_list& list, int begin, int count, bool report) {
+  MONOLAYER_DEVICE static void find_tokens(Block& b, const token_list& list, int begin, int count, bool report,
+                                           u32 entry) {
     using T = typename Block::target;
     using areas = attention_areas<C, T>;
     const u8* cache = layer_data<T>(b.entry(), KvCache);
@@ -59,7 +61,8 @@ struct attention_staging {
     for (int i = Block::thread(); i < (count + areas::step - 1) / areas::step * areas::step; i += Block::threads) {
       token_place place = token_place::none();
       if (i < count) {
-        place = own.template find<Own>(b, list.template entry<T>(begin + i), cache);
+        if (i >= Block::threads) entry = list.template entry<T>(begin + i);
+        place = own.template find<Own>(b, entry, cache);
         if (report && place.absent()) T::fetch_add(&b.params->state->bad_entries, 1);
       }
       const lds_address at = Block::layout::rows + areas::places + 8u * u32(i);

@@ -95,6 +95,8 @@ struct block {
   using memory = slot_layout<Program, T::arrivals>;
   static constexpr program_info info = Program::info;
   static constexpr int threads = T::consumer_waves * T::wave_size;
+  /// The wave that arrives. Wave 0 waits; an arrival takes as long as the stores before it, and the next wait begins meanwhile.
+  static constexpr int arriving_wave = T::consumer_waves - 1;
 
   parked_pointer<T, launch_params> all_params;
   const launch_params* params;  // the same, of the current stage
@@ -106,9 +108,9 @@ struct block {
   parked<T> tile;
   u32 next_chunk = 0;  // number of the first chunk of the current tile
   parked<T> combined;  // tiles that ended with combine() so far
+  parked<T> adder;     // the wave that adds the first group of the newest of them
   parked<T> syncs;
-  parked<T> staged;    // what the staged rows hold: 0 nothing, else layer * 16 + the input's number
-  parked<T> routed;    // routing_epoch() of the routing in LDS
+  parked<T> staged;    // number of the input that the staged rows hold, of this layer; 0: of none
   int live = 0;        // live rows; column j of the matrix unit is the j-th of them
 
   MONOLAYER_DEVICE block(const launch_params& p, ring_geometry g) : params(&p), group(layout::group), ring(g) {

@@ -12,7 +12,7 @@ struct copied_slot {
   MONOLAYER_DEVICE static bool prepare(Block& b) {
     using T = typename Block::target;
     static_assert(K % 8 == 0 && PaddedK % 8 == 0);
-    if (b.staged == b.layer * 16 + Number) return true;
+    if (b.staged == u32(Number)) return true;
     const auto view = slot_view<T, typename Block::program, Slot>::current(b);
     constexpr int pieces = PaddedK / 8, in_flight = 8;
     const int total = b.live * pieces;
@@ -32,7 +32,7 @@ struct copied_slot {
       }
     }
     if (!b.sync()) return false;
-    b.staged = b.layer * 16 + Number;
+    b.staged = u32(Number);
     return true;
   }
 };

@@ -45,13 +45,13 @@ struct norm_source {
 template <int K, int PaddedK, class Block>
 MONOLAYER_DEVICE bool prepare_normed(Block& b, const norm_source& from) {
   using T = typename Block::target;
-  if (b.staged == b.layer * 16 + u32(from.number)) return true;
+  if (b.staged == u32(from.number)) return true;
   const bool staged = stage_normed_rows<K, PaddedK>(b, from.weight, from.eps, [&](int row, int column) {
     const u64 at = (u64(row) * K + u64(column)) * 2;
     return from.input != nullptr ? T::load16(from.input + at) : T::slot_load16(from.slot + at);
   });
   if (!staged || !b.sync()) return false;
-  b.staged = b.layer * 16 + u32(from.number);
+  b.staged = u32(from.number);
   return true;
 }
 
@@ -89,7 +89,7 @@ struct routing {
     using P = typename Block::program;
     constexpr int experts = P::experts, of_split = Block::info.slots[Logits].columns / Splits;  // padded
     static_assert(experts % 2 == 0);
-    if (b.routed == routing_epoch(b.layer)) return true;
+    if (is_routed(b)) return true;
     const auto view = slot_view<T, P, Logits>::current(b);
     const u8* bias = layer_data<T>(b.entry(), Bias);
     clear_choices<P>(b);
@@ -114,9 +114,7 @@ struct routing {
       T::lds_store4(Block::layout::keys + at, P::router_key(first, bits_to_float(biases.v[0])));
       T::lds_store4(Block::layout::keys + at + 4, P::router_key(second, bits_to_float(biases.v[1])));
     }
-    if (!route<P>(b)) return false;
-    b.routed = routing_epoch(b.layer);
-    return true;
+    return route<P>(b);
   }
 };
 
@@ -131,7 +129,7 @@ struct routing_or_dense {
     constexpr int top_k = Block::info.top_k, chosen = Slices - 1;
     static_assert(chosen <= top_k && chosen <= Block::program::experts, "routing_or_dense: more slices than places");
     if (b.writes(Logits)) return routing<Logits, Splits, Bias>::prepare(b);
-    if (b.routed == routing_epoch(b.layer)) return true;
+    if (is_routed(b)) return true;
     const int i = Block::thread();
     if (i < chosen) {
       T::lds_store4(layout::distinct + 4u * u32(i), u32(i));
@@ -145,7 +143,6 @@ struct routing_or_dense {
       T::lds_store4(layout::distinct_count, u32(chosen));
       T::lds_flag_store(layout::routing_flag, routing_epoch(b.layer));
     }
-    b.routed = routing_epoch(b.layer);
     return b.sync();
   }
 };
@@ -158,7 +155,7 @@ struct expert_activations {
     using T = typename Block::target;
     using P = typename Block::program;
     constexpr int top_k = Block::info.top_k;
-    if (b.staged == b.layer * 16 + Number) return true;
+    if (b.staged == u32(Number)) return true;
     const auto routed = slot_view<T, P, Routed>::current(b);
     const auto shared = slot_view<T, P, Shared>::current(b);
     constexpr int pieces = (top_k + 1) * PaddedI / 8;  // of a row, 8 columns each
@@ -186,7 +183,7 @@ struct expert_activations {
       }
     }
     if (!b.sync()) return false;
-    b.staged = b.layer * 16 + Number;
+    b.staged = u32(Number);
     return true;
   }
 };

@@ -212,9 +212,11 @@ MONOLAYER_DEVICE lds_address begin_sums(Block& b) {
   const u32 tile = b.combined + 1;
   b.combined = tile;
   const int groups = (b.live * 16 + T::wave_size - 1) / T::wave_size;
-  detail::wait_in_block(b, [&] {
-    return T::lane() >= groups || i32(T::lds_flag_load_own(layout::added + 4u * u32(T::lane())) + layout::partial_buffers - tile) >= 0;
-  });
+  static_assert(max_rows_limit * 16 <= T::consumer_waves * T::wave_size);
+  const u32 adder = b.adder + u32(groups);
+  b.adder = adder < u32(T::consumer_waves) ? adder : adder - u32(T::consumer_waves);
+  const lds_address added = layout::added + 4u * u32(T::lane() < groups ? T::lane() : 0);
+  detail::wait_in_block(b, [&] { return i32(T::lds_flag_load_own(added) + layout::partial_buffers - tile) >= 0; });
   return layout::partials + tile % layout::partial_buffers * layout::partial_bytes;
 }
 
@@ -228,17 +230,13 @@ MONOLAYER_DEVICE void end_sums(Block& b, Add add) {
   if (T::lane() == 0) T::lds_flag_store(layout::stored + 4u * u32(T::wave()), b.combined);
   // Which group is this wave's; found twice, since it is cheaper to find than to hold.
   const auto group_of_wave = [&] {
-    const int groups = (T::opaque(b.live) * 16 + T::wave_size - 1) / T::wave_size;
-    const int group = T::wave() - int(b.combined * u32(groups) % u32(T::consumer_waves));
+    const int group = T::wave() - int(u32(b.adder));
     return group < 0 ? group + T::consumer_waves : group;
   };
   const int item = group_of_wave() * T::wave_size + T::lane();
   if (item - T::lane() >= b.live * 16) return;
-  if (!detail::wait_in_block(b, [&] {
-        return T::lane() >= T::consumer_waves ||
-               i32(T::lds_flag_load_own(layout::stored + 4u * u32(T::lane())) - b.combined) >= 0;
-      }))
-    return;
+  const lds_address stored = layout::stored + 4u * u32(T::lane() < T::consumer_waves ? T::lane() : 0);
+  if (!detail::wait_in_block(b, [&] { return i32(T::lds_flag_load_own(stored) - b.combined) >= 0; })) return;
   add(item % 16, item / 16, item / 16 < b.live);
   T::wave_sync();
   if (T::lane() == 0) T::lds_flag_store(layout::added + 4u * u32(group_of_wave()), b.combined);
@@ -253,15 +251,15 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
   using layout = typename Block::layout;
   constexpr u32 of_subtile = layout::partial_wave * T::consumer_waves;
   const lds_address base = begin_sums(b);
+  const int lane = T::lane();
+  const lds_address own = base + u32(T::wave()) * layout::partial_wave;
   MONOLAYER_UNROLL
-  for (int sub = 0; sub < Tile::subtiles; ++sub)
-    for (int r = 0; r < 4; ++r) {
-      const int column = T::d_column(T::lane(), r);
-      if (column < b.live)
-        T::lds_store4(base + u32(sub) * of_subtile + u32(T::wave()) * layout::partial_wave +
-                          u32(column) * layout::partial_column + 4u * u32(T::d_row(T::lane(), r)),
-                      float_to_bits(sums[sub].v[r]));
-    }
+  for (int r = 0; r < 4; ++r) {
+    const int column = T::d_column(lane, r);
+    const lds_address at = own + u32(column) * layout::partial_column + 4u * u32(T::d_row(lane, r));
+    if (column < b.live)
+      for (int sub = 0; sub < Tile::subtiles; ++sub) T::lds_store4(at + u32(sub) * of_subtile, float_to_bits(sums[sub].v[r]));
+  }
   end_sums(b, [&](int feature, int column, bool valid) MONOLAYER_INLINED {
     constexpr float factor = result_factor<T, typename Tile::format>();
     float result[Tile::subtiles] = {};

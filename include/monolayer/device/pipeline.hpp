@@ -169,7 +169,7 @@ MONOLAYER_DEVICE bool prepare_inputs(Block& b, int code, input_set<Inputs...>) {
   return prepare_wanted(b, wanted, std::make_integer_sequence<int, int(sizeof...(Inputs))>{}, input_set<Inputs...>{});
 }
 
-/// The first consumer wave arrives for the tiles with ordinals from, from + step, .. < end, which have been stored, and for
+/// One consumer wave arrives for the tiles with ordinals from, from + step, .. < end, which have been stored, and for
 /// what no tile serves where `rest` says so. A counter of a slot of one part is added to once.
 template <class P, class Block>
 MONOLAYER_DEVICE void arrive_for_tiles(Block& b, const own_tiles& mine, int from, int end, bool rest) {
@@ -245,6 +245,14 @@ MONOLAYER_DEVICE bool run_tile(Block& b, int code, int tile, std::integer_sequen
   return good;
 }
 
+/// Bit i: code i ends its tiles with begin_sums() and end_sums(), so that one tile needs no barrier before the next.
+template <class P, class... Codes>
+constexpr u64 combining(code_list<Codes...>) {
+  u64 bits = 0, bit = 1;
+  ((bits |= requires { Codes::combines; } ? bit : 0, bit <<= 1), ...);
+  return bits;
+}
+
 template <class P, class Block>
 MONOLAYER_DEVICE bool consume_stage(Block& b) {
   using T = typename Block::target;
@@ -260,6 +268,7 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
     return own(grid_place::find<T>(int(b.number()), int(b.blocks()), groups), b.table());
   };
   parked_tiles<T> mine(all_own());
+  if (!find_tiles && mine.first >= mine.count) return true;  // nothing to do here, and nobody to tell
   MONOLAYER_NO_UNROLL
   for (; find_tiles || mine.ordinal < mine.count; mine.ordinal = mine.ordinal + mine.step) {
     const int ordinal = int(u32(mine.ordinal));
@@ -288,19 +297,18 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
                                   std::make_integer_sequence<int, P::codes::count>{}, typename P::codes{});
     // All lanes agree; a compiler that does not know it masks lanes in every loop around this one.
     if (T::opaque(int(good)) == 0) return false;
-    bool apart = true;
-    with_code<P>(b.table().code, [&]<class Code>() { apart = !requires { Code::combines; }; });
+    const bool apart = (combining<P>(typename P::codes{}) >> T::opaque(b.table().code) & 1) == 0;
     // Arrivals at a slot of one part wait for the block's last tile: nobody could use an earlier one.
     const bool by_part = b.table().to.parts > 1;
     if (!apart && !by_part) continue;
     T::drain_stores();
     if (!b.sync()) return false;
-    if (by_part && T::wave() == 0) arrive_for_tiles<P>(b, all_own(), ordinal, ordinal + 1, false);
+    if (by_part && T::wave() == Block::arriving_wave) arrive_for_tiles<P>(b, all_own(), ordinal, ordinal + 1, false);
   }
   if (b.table().to.parts > 1) return true;
   T::drain_stores();
   if (!b.sync()) return false;
-  if (T::wave() == 0)
+  if (T::wave() == Block::arriving_wave)
     arrive_for_tiles<P>(b, all_own(), int(u32(mine.first)), int(u32(mine.count)),
                         b.table().routed != 0 && mine.first == 0);
   return true;
@@ -310,6 +318,7 @@ template <class P, class Block>
 MONOLAYER_DEVICE bool consume_layer(Block& b, u32 kind) {
   using T = typename Block::target;
   b.kind = kind;
+  b.staged = 0;
   const auto kind_table = [&]() -> const kind_row& { return walk_table<P, T::arrivals>.kinds[T::opaque(int(b.kind))]; };
   MONOLAYER_NO_UNROLL
   for (b.stage = 0; int(b.stage) < kind_table().stages; b.stage = b.stage + 1)

@@ -37,6 +37,11 @@ struct routing_table {
 
 /// The flag's value for layer i of a launch.
 MONOLAYER_HOST_DEVICE constexpr u32 routing_epoch(u32 layer) { return layer + 1; }
+/// Whether the block has routed the current layer: asked by consumer waves, with a sync() since the flag was set.
+template <class Block>
+MONOLAYER_DEVICE bool is_routed(const Block& b) {
+  return Block::target::lds_flag_load(Block::layout::routing_flag) == routing_epoch(b.layer);
+}
 
 /// Before route(): no expert is chosen. A sync() stands between them.
 template <class Program, class Block>

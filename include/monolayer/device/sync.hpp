@@ -185,7 +185,7 @@ MONOLAYER_DEVICE void wait_reads(Block& b, const stage_row& s, bool first_wait, 
   wait_for_lanes();
 }
 
-/// Arrives with units [unit, unit + count) at a part of this layer's use of a slot. The first consumer wave calls it,
+/// Arrives with units [unit, unit + count) at a part of this layer's use of a slot. Block::arriving_wave calls it,
 /// all lanes, after a sync() that follows every storing wave's drain_stores().
 template <class Block>
 MONOLAYER_DEVICE void arrive(Block& b, const slot_arrivals& s, int part, int unit, int count) {

@@ -48,6 +48,22 @@ struct token_slots {
     const u32 place = t - entry * pages.by;
     return {page * pages.by + place, page, place};
   }
+  /// The slots of several tokens; the table is asked for all of them before the first answer is used.
+  template <int N>
+  MONOLAYER_DEVICE void find(const u32 (&t)[N], u32 (&slot)[N]) const {
+    u32 entry[N], page[N];
+    MONOLAYER_UNROLL
+    for (int i = 0; i < N; ++i) slot[i] = no_slot;
+    if (entries == 0) return;
+    MONOLAYER_UNROLL
+    for (int i = 0; i < N; ++i) {
+      entry[i] = pages.quotient(t[i]);
+      page[i] = T::load4(table + (entry[i] < entries ? entry[i] : 0));
+    }
+    MONOLAYER_UNROLL
+    for (int i = 0; i < N; ++i)
+      if (entry[i] < entries && page[i] < cache_pages) slot[i] = page[i] * pages.by + (t[i] - entry[i] * pages.by);
+  }
 };
 
 /// Tokens that a row attends to: its own and those before it. A live row's position has been checked (kernel.hpp).

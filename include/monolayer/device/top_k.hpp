@@ -47,12 +47,11 @@ struct top_k {
   static constexpr u32 picks = indices + 4 * u32(Capacity);
   static constexpr u32 bytes = picks + 4 * u32(K);
 
-  /// load4(i) returns the bits of scores i .. i + 3, i a multiple of 4 below n; those from n on are NaN. emit(place,
-  /// index) is called once for each pick, by any thread; places are 0 .. count - 1 in ascending order of the indices. 0
-  /// <= n < max_n. All waves call it; the LDS must be free (a sync() before). No barrier follows the emits. False: the
-  /// block leaves.
-  template <class Block, class Load4, class Emit>
-  MONOLAYER_DEVICE static bool run(Block& b, lds_address base, int n, Load4 load4, Emit emit, int& count) {
+  /// load4(i) returns the bits of scores i .. i + 3, i a multiple of 4 below n; those from n on are NaN. Afterwards
+  /// pick(base, place) is the index of a pick, places 0 .. count - 1 in ascending order of the indices, for all threads. 0
+  /// <= n < max_n. All waves call it; the LDS must be free (a sync() before). False: the block leaves.
+  template <class Block, class Load4>
+  MONOLAYER_DEVICE static bool run(Block& b, lds_address base, int n, Load4 load4, int& count) {
     // What comes next: all scores survive; a bound from the sample; one from all scores; the picks, from the survivors.
     enum { whole, guess, all, exact };
     int step = whole;
@@ -88,8 +87,9 @@ struct top_k {
       if (!gather(b, base, n, load4, bound, total)) return false;
       step = step == guess && (total < u32(K) || total > u32(Capacity)) ? all : exact;
     }
-    return order(b, base, n, total, bound, wanted, emit, count);
+    return order(b, base, n, total, bound, wanted, count);
   }
+  MONOLAYER_DEVICE static u32 pick(lds_address base, int place) { return T::lds_load4(base + picks + 4 * u32(place)); }
 
  private:
   static constexpr u32 least_number = 0x00800000u;         // the key of -infinity
@@ -277,10 +277,9 @@ struct top_k {
     return true;
   }
 
-  /// Hands out the `wanted` survivors of at least `bound`.
-  template <class Block, class Emit>
-  MONOLAYER_DEVICE static bool order(Block& b, lds_address base, int n, u32 total, u64 bound, u32 wanted, Emit emit,
-                                     int& count) {
+  /// Puts the `wanted` survivors of at least `bound` in order.
+  template <class Block>
+  MONOLAYER_DEVICE static bool order(Block& b, lds_address base, int n, u32 total, u64 bound, u32 wanted, int& count) {
     u32 done = 0;
     MONOLAYER_NO_UNROLL
     for (u32 first = 0; first < u32(n) && done < wanted; first += window) {
@@ -313,9 +312,7 @@ struct top_k {
           T::lds_store4(base + picks + 4 * place++, first + 32 * word + u32(popcount((bits & -bits) - 1)));
     }
     count = int(done);
-    if (!b.sync()) return false;
-    for (int i = Block::thread(); i < count; i += Block::threads) emit(i, int(T::lds_load4(base + picks + 4 * u32(i))));
-    return true;
+    return b.sync();
   }
 };
 

@@ -62,8 +62,10 @@ struct attention {
     }
     using areas = attention_areas<C, T>;
     b.staged = 0;
+    // The list's entries are on their way while the queries are staged.
+    const u32 entry = Block::thread() < count ? list.template entry<T>(split * span + Block::thread()) : 0u;
     staging::stage_queries(b, row, group);
-    staging::find_tokens(b, list, split * span, count, group == 0);
+    staging::find_tokens(b, list, split * span, count, group == 0, entry);
     if (!b.sync()) return false;
     running<T> r;
     MONOLAYER_NO_UNROLL

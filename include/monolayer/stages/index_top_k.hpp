@@ -48,14 +48,26 @@ struct index_top_k {
     }
     int count = 0;
     if (!select<T>::run(
-            b, Block::layout::rows, tokens_of<T>(batch, row), [&](int i) { return T::slot_load16(scores.at(row, i)); },
-            [&](int place, int token) {
-              const u32 slot = tokens.find(u32(token)).slot;
-              T::slot_store4(picks.at(row, place), slot);
-              if (copy != nullptr && place < room) T::store4(copy + place, slot);
-            },
-            count))
+            b, Block::layout::rows, tokens_of<T>(batch, row), [&](int i) { return T::slot_load16(scores.at(row, i)); }, count))
       return false;
+    constexpr int at_once = 4;
+    MONOLAYER_NO_UNROLL
+    for (int first = Block::thread(); first < count; first += at_once * Block::threads) {
+      u32 token[at_once], slot[at_once];
+      MONOLAYER_UNROLL
+      for (int i = 0; i < at_once; ++i) {
+        const int place = first + i * Block::threads;
+        token[i] = select<T>::pick(Block::layout::rows, place < count ? place : first);
+      }
+      tokens.find(token, slot);
+      MONOLAYER_UNROLL
+      for (int i = 0; i < at_once; ++i) {
+        const int place = first + i * Block::threads;
+        if (place >= count) continue;
+        T::slot_store4(picks.at(row, place), slot[i]);
+        if (copy != nullptr && place < room) T::store4(copy + place, slot[i]);
+      }
+    }
     if (copy != nullptr)
       for (int i = count + Block::thread(); i < room; i += Block::threads) T::store4(copy + i, ~0u);
     if (Block::thread() == 0) {

@@ -186,12 +186,13 @@ struct experts_down {
                                                    chosen.at + u32(unit) * chosen.stride, chosen.stride))
           break;
       }
+      const int lane = T::lane();
+      const lds_address to = partials + u32(half) * of_half;
       MONOLAYER_UNROLL
       for (int r = 0; r < 4; ++r) {
-        const int j = T::d_column(T::lane(), r), at = routing::place_of(places, j);
+        const int j = T::d_column(lane, r), at = routing::place_of(places, j);
         if (j < b.live && at >= 0)
-          T::lds_store4(partials + u32(half) * of_half + u32(at) * layout::partial_wave + u32(j) * layout::partial_column +
-                            4u * u32(T::d_row(T::lane(), r)),
+          T::lds_store4(to + u32(at) * layout::partial_wave + u32(j) * layout::partial_column + 4u * u32(T::d_row(lane, r)),
                         float_to_bits(sum.v[r]));
       }
     }

@@ -30,6 +30,7 @@ bool ring_loop(op what, u64 u0, u64 u1, u64 u2, W* watch) {
       if (stop) w.flags |= u64{1} << current.lane;
       machine_now().rendezvous(op::ballot);
       if (w.result) return false;
+      w.current = what;  // that is what a pause is for
     }
     if (!paused) machine_now().pause();
   }
