@@ -21,10 +21,10 @@ result<layer_entry> load(u64 kind, const glm5_tensors& tensors, int rank, void* 
     if (const packed_matrix& m = packed.value()[id]; !m.bytes.empty()) bound.data[id] = {m.header, to_device(m.bytes)};
   return bind_glm5<T, my_layer>(kind, bound, rank);
 }
-/// One step of decoding over the span's layers: asynchronous, allocates nothing, may be captured in a graph.
-status step(const rank_memory& memory, const span_arguments& span, hipStream_t stream) {
-  const auto params = bind<T, P>(memory, span);  // every argument is checked here
-  if (!params) return params.why();
+/// Once for a span and a width of the batch; a step only writes rows and positions.
+result<launch_params> prepare(const rank_memory& memory, const span_arguments& span) {
   if (const auto device = prepare_device<T, P>(); !device) return device.why();
-  return launch<T, P>(params.value(), span.blocks, stream);
+  return bind<T, P>(memory, span);  // every argument is checked here
 }
+/// One step of decoding over the span's layers: asynchronous, allocates nothing, may be captured in a graph.
+status step(const launch_params& params, int blocks, hipStream_t stream) { return launch<T, P>(params, blocks, stream); }

@@ -115,6 +115,9 @@ MONOLAYER_HOST_DEVICE constexpr u64 epoch_after(u64 newest, u32 steps) {
   const u64 e = newest + steps;
   return (e >> 32) != (newest >> 32) ? e + 1 : e;
 }
+/// The low word of the epoch after the one with this low word.
+MONOLAYER_HOST_DEVICE constexpr u32 next_tag(u32 tag) { return tag == 0xffffffffu ? 1 : tag + 1; }
+static_assert(next_tag(0xffffffffu) == u32(epoch_after(0xffffffffu, 1)) && next_tag(7) == u32(epoch_after(7, 1)));
 
 /// A launch that passes a multiple of this writes the tagged words of the rows that it left out, too: no tag is ever old
 /// enough to come round.

@@ -54,6 +54,10 @@ class parked64 {
   parked<T> low_, high_;
 };
 
+namespace detail {
+struct nothing {};  // the type of a member that a target does without
+}
+
 /// A pointer, the same in all lanes, to what was written before the launch. What was loaded through it before is not
 /// kept: the parameters are 300 bytes, and held from stage to stage they would fill CDNA's scalar registers.
 template <class T, class To>
@@ -65,7 +69,6 @@ class parked_pointer {
     else
       return static_cast<const To*>(T::opaque(pointer_));
   }
-  MONOLAYER_DEVICE const To* operator->() const { return *this; }
   MONOLAYER_DEVICE parked_pointer& operator=(const To* p) {
     if constexpr (T::few_scalars)
       word_ = reinterpret_cast<u64>(p);
@@ -75,9 +78,8 @@ class parked_pointer {
   }
 
  private:
-  struct nothing {};
-  [[no_unique_address]] std::conditional_t<T::few_scalars, parked64<T>, nothing> word_;
-  [[no_unique_address]] std::conditional_t<T::few_scalars, nothing, const To*> pointer_{};
+  [[no_unique_address]] std::conditional_t<T::few_scalars, parked64<T>, detail::nothing> word_;
+  [[no_unique_address]] std::conditional_t<T::few_scalars, detail::nothing, const To*> pointer_{};
 };
 
 /// Zeros, made where they are needed: the compiler would hold them in four registers from the kernel's start.
@@ -203,8 +205,7 @@ struct block {
   struct parked_grid {
     parked<T> number, blocks;
   };
-  struct nothing {};
-  [[no_unique_address]] std::conditional_t<T::few_scalars, parked_grid, nothing> grid_;
+  [[no_unique_address]] std::conditional_t<T::few_scalars, parked_grid, detail::nothing> grid_;
 };
 
 /// The payload of one use of a slot. Rows are the launch's rows, columns the slot's.

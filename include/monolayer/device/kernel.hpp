@@ -116,12 +116,13 @@ template <class T, class Program>
 MONOLAYER_DEVICE position consume(const launch_params& p, ring_geometry g, int live) {
   block<T, Program> b(p, g);
   b.live = live;
+  b.set_tag(u32(newest_epoch<T>(p)));
   bool good = check_in(b, T::load4(&p.state->check_in_base));
   MONOLAYER_NO_UNROLL
   for (u32 next = 0; good && int(next) < layers_to_run(*b.all_params, b.live); next = b.layer + 1) {
     b.params = b.all_params;
     b.layer = next;
-    b.set_tag(u32(epoch_after(newest_epoch<T>(*b.params), next + 1)));
+    b.set_tag(next_tag(b.tag()));
     good = consume_layer<Program>(b, T::load8(&b.entry().kind).v[0]);
   }
   return {b.all_params, b.number(), b.blocks(), b.layer, b.stage, b.tile};

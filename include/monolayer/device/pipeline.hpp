@@ -246,7 +246,7 @@ MONOLAYER_DEVICE bool run_tile(Block& b, int code, int tile, std::integer_sequen
 }
 
 /// Bit i: code i ends its tiles with begin_sums() and end_sums(), so that one tile needs no barrier before the next.
-template <class P, class... Codes>
+template <class... Codes>
 constexpr u64 combining(code_list<Codes...>) {
   u64 bits = 0, bit = 1;
   ((bits |= requires { Codes::combines; } ? bit : 0, bit <<= 1), ...);
@@ -297,7 +297,7 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
                                   std::make_integer_sequence<int, P::codes::count>{}, typename P::codes{});
     // All lanes agree; a compiler that does not know it masks lanes in every loop around this one.
     if (T::opaque(int(good)) == 0) return false;
-    const bool apart = (combining<P>(typename P::codes{}) >> T::opaque(b.table().code) & 1) == 0;
+    const bool apart = (combining(typename P::codes{}) >> T::opaque(b.table().code) & 1) == 0;
     // Arrivals at a slot of one part wait for the block's last tile: nobody could use an earlier one.
     const bool by_part = b.table().to.parts > 1;
     if (!apart && !by_part) continue;

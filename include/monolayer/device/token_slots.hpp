@@ -42,11 +42,7 @@ struct token_slots {
   }
   MONOLAYER_DEVICE key_place find(u32 t) const {
     const u32 entry = pages.quotient(t);
-    if (entry >= entries) return {no_slot, 0, 0};
-    const u32 page = T::load4(table + entry);  // a negative one is a large one
-    if (page >= cache_pages) return {no_slot, 0, 0};
-    const u32 place = t - entry * pages.by;
-    return {page * pages.by + place, page, place};
+    return entry < entries ? in_page(t, entry, T::load4(table + entry)) : key_place{no_slot, 0, 0};
   }
   /// The slots of several tokens; the table is asked for all of them before the first answer is used.
   template <int N>
@@ -54,7 +50,7 @@ struct token_slots {
     u32 entry[N], page[N];
     MONOLAYER_UNROLL
     for (int i = 0; i < N; ++i) slot[i] = no_slot;
-    if (entries == 0) return;
+    if (entries == 0) return;  // perhaps there is no table
     MONOLAYER_UNROLL
     for (int i = 0; i < N; ++i) {
       entry[i] = pages.quotient(t[i]);
@@ -62,7 +58,15 @@ struct token_slots {
     }
     MONOLAYER_UNROLL
     for (int i = 0; i < N; ++i)
-      if (entry[i] < entries && page[i] < cache_pages) slot[i] = page[i] * pages.by + (t[i] - entry[i] * pages.by);
+      if (entry[i] < entries) slot[i] = in_page(t[i], entry[i], page[i]).slot;
+  }
+
+ private:
+  /// Token t by the page that the table's entry names for it; a negative one is a large one.
+  MONOLAYER_DEVICE key_place in_page(u32 t, u32 entry, u32 page) const {
+    if (page >= cache_pages) return {no_slot, 0, 0};
+    const u32 place = t - entry * pages.by;
+    return {page * pages.by + place, page, place};
   }
 };
 
