@@ -9,12 +9,12 @@ namespace monolayer {
 namespace detail {
 
 /// Cache rows that an attention tile stages at a time where the config does not say: a split's, at most 64, and so many
-/// that they and the queries leave half of the LDS to the rest.
+/// that they and the queries take at most two fifths of the LDS: the ring needs the rest.
 template <class C, class T>
 constexpr int default_kv_step() {
   const u32 row = (C::kv_cache::latent + C::kv_cache::rope) * 2 + 64, span = C::index_topk / C::kv_splits;
   u32 step = 64;
-  while (step > 16 && (step / 2 >= span || (step + C::heads_at_once) * row > T::lds_bytes / 2)) step /= 2;
+  while (step > 16 && (step / 2 >= span || (step + C::heads_at_once) * row > T::lds_bytes / 5 * 2)) step /= 2;
   return int(step);
 }
 

@@ -110,7 +110,6 @@ struct block {
   parked<T> tile;
   u32 next_chunk = 0;  // number of the first chunk of the current tile
   parked<T> combined;  // tiles that ended with combine() so far
-  parked<T> adder;     // the wave that adds the first group of the newest of them
   parked<T> syncs;
   parked<T> staged;    // number of the input that the staged rows hold, of this layer; 0: of none
   int live = 0;        // live rows; column j of the matrix unit is the j-th of them

@@ -213,8 +213,6 @@ MONOLAYER_DEVICE lds_address begin_sums(Block& b) {
   b.combined = tile;
   const int groups = (b.live * 16 + T::wave_size - 1) / T::wave_size;
   static_assert(max_rows_limit * 16 <= T::consumer_waves * T::wave_size);
-  const u32 adder = b.adder + u32(groups);
-  b.adder = adder < u32(T::consumer_waves) ? adder : adder - u32(T::consumer_waves);
   const lds_address added = layout::added + 4u * u32(T::lane() < groups ? T::lane() : 0);
   detail::wait_in_block(b, [&] { return i32(T::lds_flag_load_own(added) + layout::partial_buffers - tile) >= 0; });
   return layout::partials + tile % layout::partial_buffers * layout::partial_bytes;
@@ -228,9 +226,11 @@ MONOLAYER_DEVICE void end_sums(Block& b, Add add) {
   using layout = typename Block::layout;
   T::wave_sync();
   if (T::lane() == 0) T::lds_flag_store(layout::stored + 4u * u32(T::wave()), b.combined);
-  // Which group is this wave's; found twice, since it is cheaper to find than to hold.
+  // Which group is this wave's: the groups of one tile after the other go to one wave after the other. Found twice, since
+  // it is cheaper to find than to hold.
   const auto group_of_wave = [&] {
-    const int group = T::wave() - int(u32(b.adder));
+    const u32 groups = u32(b.live * 16 + T::wave_size - 1) / T::wave_size;
+    const int group = T::wave() - int(b.combined * groups % u32(T::consumer_waves));
     return group < 0 ? group + T::consumer_waves : group;
   };
   const int item = group_of_wave() * T::wave_size + T::lane();

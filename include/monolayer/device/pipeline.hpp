@@ -51,15 +51,11 @@ struct own_tiles {
     per_part = T::opaque(per_part);  // the division's preparations would be held from tile to tile
     return (group + groups * (ordinal / per_part)) * per_part + ordinal % per_part;
   }
-};
-
-/// The same in vector registers: the consumers need it once a tile. What only stages by group need is found again.
-template <class T>
-struct parked_tiles {
-  parked<T> first, ordinal, step, count;
-
-  MONOLAYER_DEVICE explicit parked_tiles(const own_tiles& o) {
-    first = u32(o.first), ordinal = u32(o.first), step = u32(o.step), count = u32(o.count);
+  template <class T>
+  MONOLAYER_DEVICE int ordinal(int tile, int per_part) const {
+    if (T::opaque(groups) == 1) return tile;
+    per_part = T::opaque(per_part);
+    return tile / per_part / groups * per_part + tile % per_part;
   }
 };
 
@@ -220,29 +216,37 @@ template <class Code, class Like, class Block, class Values>
 MONOLAYER_DEVICE void put_alike(Block& b, int tile, int feature, int column, bool valid, Values& values) {
   if constexpr (projecting<Code> && alike<Code, Like>) Code::put(b, tile, feature, column, valid, values);
 }
-/// Runs a tile of code number `code`, where that is like Code, number Number of all, and Code is the first of those.
+/// Runs the tiles b.tile, b.tile + blocks, ... < end, the first one in any case, and leaves b.tile at the last. They are of
+/// code Number or one like it, and Code, number Number of all, is the first of those.
 template <class P, class Code, int Number, class Block, class... Codes>
-MONOLAYER_DEVICE bool run_alike(Block& b, int code, int tile, bool& good, code_list<Codes...>) {
+MONOLAYER_DEVICE bool run_alike(Block& b, int code, u32 end, bool& good, code_list<Codes...>) {
+  using T = typename Block::target;
   constexpr u64 all = all_alike<Code, Codes...>();
   if constexpr (!lowest(all, Number)) return false;
   if ((all >> code & 1) == 0) return false;
   static_assert(projecting<Code> != (requires(Block& x) { Code::run_tile(x, 0); }),
                 "a code has run_tile(), or projects and put()");
-  if constexpr (projecting<Code>)
-    good = project<typename Code::projects>(b, [&](int feature, int column, bool valid, auto& values) MONOLAYER_INLINED {
-      with_code<P>(code, [&]<class Other>() MONOLAYER_INLINED { put_alike<Other, Code>(b, tile, feature, column, valid, values); });
-    });
-  else
-    good = Code::run_tile(b, tile);
-  return true;
+  MONOLAYER_NO_UNROLL
+  for (;; b.tile = b.tile + b.blocks()) {
+    T::trace(b.layer, b.stage, b.tile);
+    const int tile = int(u32(b.tile));
+    if constexpr (projecting<Code>)
+      good = project<typename Code::projects>(b, [&](int feature, int column, bool valid, auto& values) MONOLAYER_INLINED {
+        with_code<P>(code, [&]<class Other>() MONOLAYER_INLINED { put_alike<Other, Code>(b, tile, feature, column, valid, values); });
+      });
+    else
+      good = Code::run_tile(b, tile);
+    // All lanes agree; a compiler that does not know it masks lanes in every loop around this one.
+    if constexpr (!requires { Code::combines; }) return true;
+    if (T::opaque(int(good)) == 0 || b.tile + b.blocks() >= end) return true;
+  }
 }
 template <class P, class Block, int... Numbers, class... Codes>
-MONOLAYER_DEVICE bool run_tile(Block& b, int code, int tile, std::integer_sequence<int, Numbers...>,
-                               code_list<Codes...> codes) {
+MONOLAYER_DEVICE bool run_tiles(Block& b, int code, u32 end, std::integer_sequence<int, Numbers...>, code_list<Codes...> codes) {
   static_assert(sizeof...(Codes) <= 64);
   bool good = false;
-  static_cast<void>((run_alike<P, Codes, Numbers>(b, code, tile, good, codes) || ...));
-  return good;
+  static_cast<void>((run_alike<P, Codes, Numbers>(b, code, end, good, codes) || ...));
+  return Block::target::opaque(int(good)) != 0;
 }
 
 /// Bit i: code i ends its tiles with begin_sums() and end_sums(), so that one tile needs no barrier before the next.
@@ -258,27 +262,25 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
   using T = typename Block::target;
   using routing = routing_table<Block>;
   b.params = b.all_params;
-  b.tile = 0;
-  T::trace(b.layer, b.stage, 0);
-  // Every block needs the routing before it can know whether it owns a tile of a routed stage: it prepares the input
-  // first.
-  bool find_tiles = b.table().routed != 0, ready = false;
   const auto all_own = [&] {
     const int groups = b.table().by_group != 0 ? reload<T>(b.params)->groups : 1;
     return own(grid_place::find<T>(int(b.number()), int(b.blocks()), groups), b.table());
   };
-  parked_tiles<T> mine(all_own());
-  if (!find_tiles && mine.first >= mine.count) return true;  // nothing to do here, and nobody to tell
+  parked<T> first, count;  // ordinals
+  const own_tiles mine = all_own();
+  first = u32(mine.first), count = u32(mine.count);
+  // Every block needs the routing before it can know whether it owns a tile of a routed stage: it prepares the input
+  // first.
+  bool find_tiles = b.table().routed != 0, ready = false;
+  if (!find_tiles && first >= count) return true;  // nothing to do here, and nobody to tell
+  b.tile = u32(mine.template tile<T>(mine.first, b.table().per_part));
   MONOLAYER_NO_UNROLL
-  for (; find_tiles || mine.ordinal < mine.count; mine.ordinal = mine.ordinal + mine.step) {
-    const int ordinal = int(u32(mine.ordinal));
-    const int tile = b.table().by_group == 0 ? ordinal : all_own().template tile<T>(ordinal, b.table().per_part);
+  for (;;) {
+    T::trace(b.layer, b.stage, b.tile);
     // What follows from it is found again for each tile; the compiler would hold it all in registers.
     b.live = T::opaque(b.live);
-    b.tile = u32(tile);
-    T::trace(b.layer, b.stage, u32(tile));
     if (!ready || b.table().own_reads != 0) {
-      wait_reads(b, b.table(), !ready, tile);
+      wait_reads(b, b.table(), !ready, int(u32(b.tile)));
       if (!b.sync()) return false;
       if (!ready &&
           T::opaque(int(prepare_inputs<P>(b, b.table().code, inputs_of<input_set<>>(typename P::codes{})))) == 0)
@@ -288,29 +290,33 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
     if (find_tiles) {
       find_tiles = false;
       with_code<P>(b.table().code, [&]<class Code>() {
-        if constexpr (requires { Code::routed; }) mine.count = u32(Code::template tile_count<routing>());
+        if constexpr (requires { Code::routed; }) count = u32(Code::template tile_count<routing>());
       });
-      mine.ordinal = mine.ordinal - mine.step;
-      continue;
+      if (first >= count) break;
     }
-    const bool good = run_tile<P>(b, T::opaque(b.table().code), tile,
-                                  std::make_integer_sequence<int, P::codes::count>{}, typename P::codes{});
-    // All lanes agree; a compiler that does not know it masks lanes in every loop around this one.
-    if (T::opaque(int(good)) == 0) return false;
+    // Tiles that meet in their sums alone follow one another without a look at the table, unless somebody waits for one of
+    // them. Arrivals at a slot of one part wait for the block's last tile: nobody could use an earlier one.
     const bool apart = (combining(typename P::codes{}) >> T::opaque(b.table().code) & 1) == 0;
-    // Arrivals at a slot of one part wait for the block's last tile: nobody could use an earlier one.
-    const bool by_part = b.table().to.parts > 1;
-    if (!apart && !by_part) continue;
+    const bool by_part = b.table().to.parts > 1, by_group = b.table().by_group != 0 && b.params->groups > 1;
+    const u32 end = !apart && !by_part && !by_group && b.table().own_reads == 0 ? u32(count) : 0u;
+    if (!run_tiles<P>(b, T::opaque(b.table().code), end, std::make_integer_sequence<int, P::codes::count>{},
+                      typename P::codes{}))
+      return false;
+    if (end != 0) break;  // those were all
     T::drain_stores();
     if (!b.sync()) return false;
-    if (by_part && T::wave() == Block::arriving_wave) arrive_for_tiles<P>(b, all_own(), ordinal, ordinal + 1, false);
+    u32 next = b.tile;
+    if (by_group) next = u32(all_own().template ordinal<T>(int(next), b.table().per_part));
+    if (by_part && T::wave() == Block::arriving_wave) arrive_for_tiles<P>(b, all_own(), int(next), int(next) + 1, false);
+    next += by_group ? u32(all_own().step) : b.blocks();
+    if (next >= count) break;
+    b.tile = by_group ? u32(all_own().template tile<T>(int(next), b.table().per_part)) : next;
   }
   if (b.table().to.parts > 1) return true;
   T::drain_stores();
   if (!b.sync()) return false;
   if (T::wave() == Block::arriving_wave)
-    arrive_for_tiles<P>(b, all_own(), int(u32(mine.first)), int(u32(mine.count)),
-                        b.table().routed != 0 && mine.first == 0);
+    arrive_for_tiles<P>(b, all_own(), int(u32(first)), int(u32(count)), b.table().routed != 0 && first == 0);
   return true;
 }
 
