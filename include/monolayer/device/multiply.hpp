@@ -198,6 +198,12 @@ MONOLAYER_DEVICE bool wait_in_block(Block& b, Ready ready) {
   return true;
 }
 
+/// Into how many groups a tile's results are cut, one a wave.
+template <class Block>
+MONOLAYER_DEVICE int sum_groups(const Block& b) {
+  return (b.live * 16 + Block::target::wave_size - 1) / Block::target::wave_size;
+}
+
 }  // namespace detail
 
 // How a tile ends. Each wave leaves its partial sums in a buffer and goes on to the next tile; 32 or 64 results at a time
@@ -211,9 +217,8 @@ MONOLAYER_DEVICE lds_address begin_sums(Block& b) {
   using layout = typename Block::layout;
   const u32 tile = b.combined + 1;
   b.combined = tile;
-  const int groups = (b.live * 16 + T::wave_size - 1) / T::wave_size;
   static_assert(max_rows_limit * 16 <= T::consumer_waves * T::wave_size);
-  const lds_address added = layout::added + 4u * u32(T::lane() < groups ? T::lane() : 0);
+  const lds_address added = layout::added + 4u * u32(T::lane() < detail::sum_groups(b) ? T::lane() : 0);
   detail::wait_in_block(b, [&] { return i32(T::lds_flag_load_own(added) + layout::partial_buffers - tile) >= 0; });
   return layout::partials + tile % layout::partial_buffers * layout::partial_bytes;
 }
@@ -229,8 +234,7 @@ MONOLAYER_DEVICE void end_sums(Block& b, Add add) {
   // Which group is this wave's: the groups of one tile after the other go to one wave after the other. Found twice, since
   // it is cheaper to find than to hold.
   const auto group_of_wave = [&] {
-    const u32 groups = u32(b.live * 16 + T::wave_size - 1) / T::wave_size;
-    const int group = T::wave() - int(b.combined * groups % u32(T::consumer_waves));
+    const int group = T::wave() - int(b.combined * u32(detail::sum_groups(b)) % u32(T::consumer_waves));
     return group < 0 ? group + T::consumer_waves : group;
   };
   const int item = group_of_wave() * T::wave_size + T::lane();

@@ -51,6 +51,7 @@ struct own_tiles {
     per_part = T::opaque(per_part);  // the division's preparations would be held from tile to tile
     return (group + groups * (ordinal / per_part)) * per_part + ordinal % per_part;
   }
+  /// The inverse, for tiles of this block's group.
   template <class T>
   MONOLAYER_DEVICE int ordinal(int tile, int per_part) const {
     if (T::opaque(groups) == 1) return tile;
@@ -216,8 +217,8 @@ template <class Code, class Like, class Block, class Values>
 MONOLAYER_DEVICE void put_alike(Block& b, int tile, int feature, int column, bool valid, Values& values) {
   if constexpr (projecting<Code> && alike<Code, Like>) Code::put(b, tile, feature, column, valid, values);
 }
-/// Runs the tiles b.tile, b.tile + blocks, ... < end, the first one in any case, and leaves b.tile at the last. They are of
-/// code Number or one like it, and Code, number Number of all, is the first of those.
+/// Runs the tiles b.tile, b.tile + blocks, ... < end, the first one in any case, and leaves b.tile at the last: tiles of code
+/// number `code`, where that is like Code, number Number of all, and Code is the first of those.
 template <class P, class Code, int Number, class Block, class... Codes>
 MONOLAYER_DEVICE bool run_alike(Block& b, int code, u32 end, bool& good, code_list<Codes...>) {
   using T = typename Block::target;
@@ -227,8 +228,7 @@ MONOLAYER_DEVICE bool run_alike(Block& b, int code, u32 end, bool& good, code_li
   static_assert(projecting<Code> != (requires(Block& x) { Code::run_tile(x, 0); }),
                 "a code has run_tile(), or projects and put()");
   MONOLAYER_NO_UNROLL
-  for (;; b.tile = b.tile + b.blocks()) {
-    T::trace(b.layer, b.stage, b.tile);
+  for (;;) {
     const int tile = int(u32(b.tile));
     if constexpr (projecting<Code>)
       good = project<typename Code::projects>(b, [&](int feature, int column, bool valid, auto& values) MONOLAYER_INLINED {
@@ -236,9 +236,11 @@ MONOLAYER_DEVICE bool run_alike(Block& b, int code, u32 end, bool& good, code_li
       });
     else
       good = Code::run_tile(b, tile);
-    // All lanes agree; a compiler that does not know it masks lanes in every loop around this one.
     if constexpr (!requires { Code::combines; }) return true;
+    // All lanes agree; a compiler that does not know it masks lanes in every loop around this one.
     if (T::opaque(int(good)) == 0 || b.tile + b.blocks() >= end) return true;
+    b.tile = b.tile + b.blocks();
+    T::trace(b.layer, b.stage, b.tile);
   }
 }
 template <class P, class Block, int... Numbers, class... Codes>
@@ -262,6 +264,7 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
   using T = typename Block::target;
   using routing = routing_table<Block>;
   b.params = b.all_params;
+  T::trace(b.layer, b.stage, 0);
   const auto all_own = [&] {
     const int groups = b.table().by_group != 0 ? reload<T>(b.params)->groups : 1;
     return own(grid_place::find<T>(int(b.number()), int(b.blocks()), groups), b.table());
@@ -276,7 +279,7 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
   b.tile = u32(mine.template tile<T>(mine.first, b.table().per_part));
   MONOLAYER_NO_UNROLL
   for (;;) {
-    T::trace(b.layer, b.stage, b.tile);
+    if (!find_tiles) T::trace(b.layer, b.stage, b.tile);
     // What follows from it is found again for each tile; the compiler would hold it all in registers.
     b.live = T::opaque(b.live);
     if (!ready || b.table().own_reads != 0) {
@@ -293,24 +296,26 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
         if constexpr (requires { Code::routed; }) count = u32(Code::template tile_count<routing>());
       });
       if (first >= count) break;
+      T::trace(b.layer, b.stage, b.tile);
     }
     // Tiles that meet in their sums alone follow one another without a look at the table, unless somebody waits for one of
     // them. Arrivals at a slot of one part wait for the block's last tile: nobody could use an earlier one.
-    const bool apart = (combining(typename P::codes{}) >> T::opaque(b.table().code) & 1) == 0;
+    const bool combines = (combining(typename P::codes{}) >> T::opaque(b.table().code) & 1) != 0;
     const bool by_part = b.table().to.parts > 1, by_group = b.table().by_group != 0 && b.params->groups > 1;
-    const u32 end = !apart && !by_part && !by_group && b.table().own_reads == 0 ? u32(count) : 0u;
+    const u32 end = combines && !by_part && !by_group && b.table().own_reads == 0 ? u32(count) : 0u;
     if (!run_tiles<P>(b, T::opaque(b.table().code), end, std::make_integer_sequence<int, P::codes::count>{},
                       typename P::codes{}))
       return false;
     if (end != 0) break;  // those were all
     T::drain_stores();
     if (!b.sync()) return false;
-    u32 next = b.tile;
-    if (by_group) next = u32(all_own().template ordinal<T>(int(next), b.table().per_part));
-    if (by_part && T::wave() == Block::arriving_wave) arrive_for_tiles<P>(b, all_own(), int(next), int(next) + 1, false);
-    next += by_group ? u32(all_own().step) : b.blocks();
-    if (next >= count) break;
-    b.tile = by_group ? u32(all_own().template tile<T>(int(next), b.table().per_part)) : next;
+    u32 ordinal = b.tile;
+    if (by_group) ordinal = u32(all_own().template ordinal<T>(int(ordinal), b.table().per_part));
+    if (by_part && T::wave() == Block::arriving_wave)
+      arrive_for_tiles<P>(b, all_own(), int(ordinal), int(ordinal) + 1, false);
+    ordinal += by_group ? u32(all_own().step) : b.blocks();
+    if (ordinal >= count) break;
+    b.tile = by_group ? u32(all_own().template tile<T>(int(ordinal), b.table().per_part)) : ordinal;
   }
   if (b.table().to.parts > 1) return true;
   T::drain_stores();
