@@ -62,7 +62,7 @@ struct chain_input {
       auto load = [&](int row, int column) { return view.load8(row, column); };
       if constexpr (S == staging::copy)
         stage_rows<Columns, Columns>(b, load);
-      else if (!stage_normed_rows<Columns, Columns>(b, layer_data<T>(b.entry(), 0), 1e-5f, load))
+      else if (!stage_normed_rows<Columns>(b, norm_shape::of<Columns, Columns>(1e-5f), layer_data<T>(b.entry(), 0), load))
         return false;
     }
     if (S != staging::direct && !b.sync()) return false;
@@ -205,7 +205,7 @@ struct exchange {
       auto load = [&](int row, int column) { return stream.load8(row, column); };
       if constexpr (!Norm)
         stage_rows<Columns, Columns>(b, load);
-      else if (!stage_normed_rows<Columns, Columns>(b, layer_data<T>(b.entry(), 0), 1e-5f, load))
+      else if (!stage_normed_rows<Columns>(b, norm_shape::of<Columns, Columns>(1e-5f), layer_data<T>(b.entry(), 0), load))
         return false;
       if (!b.sync()) return false;
       b.staged = 1;

@@ -36,18 +36,18 @@ struct residual_stream {
 /// What an RMSNorm reads: rows of a slot, or of the caller's input where `input` is not null.
 struct norm_source {
   const u8 *slot, *input, *weight;
-  float eps;
+  norm_shape shape;
   int number;
 };
 
-/// Stages the rows of a source, unless the block holds them. Inputs of one width share it: the pipeline calls it once for
-/// all of them, since it is long.
-template <int K, int PaddedK, class Block>
+/// Stages the rows of a source of at most MostColumns columns, unless the block holds them. The pipeline calls it once for
+/// all inputs of a program, since it is long.
+template <int MostColumns, class Block>
 MONOLAYER_DEVICE bool prepare_normed(Block& b, const norm_source& from) {
   using T = typename Block::target;
   if (b.staged == u32(from.number)) return true;
-  const bool staged = stage_normed_rows<K, PaddedK>(b, from.weight, from.eps, [&](int row, int column) {
-    const u64 at = (u64(row) * K + u64(column)) * 2;
+  const bool staged = stage_normed_rows<MostColumns>(b, from.shape, from.weight, [&](int row, int column) {
+    const u64 at = (u64(row) * u64(from.shape.k) + u64(column)) * 2;
     return from.input != nullptr ? T::load16(from.input + at) : T::slot_load16(from.slot + at);
   });
   if (!staged || !b.sync()) return false;
@@ -58,24 +58,25 @@ MONOLAYER_DEVICE bool prepare_normed(Block& b, const norm_source& from) {
 /// RMSNorm of the residual stream, bf16, padded to PaddedK columns. `Norm` indexes layer_entry::data (bf16 weight [K]).
 template <int Number, int Hidden, int K, int PaddedK, int Norm, float Eps>
 struct normed_stream {
-  static constexpr int normed_k = K, padded_k = PaddedK;
+  static constexpr int normed_columns = PaddedK;
   template <class Block>
   MONOLAYER_DEVICE static norm_source source(const Block& b) {
     static_assert(Block::info.slots[Hidden].columns == K);
     const auto stream = residual_stream<Hidden, Block>::newest(b);
-    return {stream.view.base, stream.input, layer_data<typename Block::target>(b.entry(), Norm), Eps, Number};
+    return {stream.view.base, stream.input, layer_data<typename Block::target>(b.entry(), Norm),
+            norm_shape::of<K, PaddedK>(Eps), Number};
   }
 };
 
 /// RMSNorm of a slot of this layer.
 template <int Number, int Slot, int K, int PaddedK, int Norm, float Eps>
 struct normed_slot {
-  static constexpr int normed_k = K, padded_k = PaddedK;
+  static constexpr int normed_columns = PaddedK;
   template <class Block>
   MONOLAYER_DEVICE static norm_source source(const Block& b) {
     static_assert(Block::info.slots[Slot].columns == K);
     const auto view = slot_view<typename Block::target, typename Block::program, Slot>::current(b);
-    return {view.base, nullptr, layer_data<typename Block::target>(b.entry(), Norm), Eps, Number};
+    return {view.base, nullptr, layer_data<typename Block::target>(b.entry(), Norm), norm_shape::of<K, PaddedK>(Eps), Number};
   }
 };
 

@@ -11,6 +11,9 @@ namespace monolayer {
 /// Extra bytes after each staged row, so that the columns that one load serves fall into different banks.
 inline constexpr u32 staged_row_pad = 64;
 
+/// Most subtiles of a tile that all waves multiply together.
+inline constexpr int projected_subtiles = 2;
+
 /// A slot's place in time, as a block sees it in the current layer. 16 bytes in LDS.
 struct slot_clock {
   u32 uses;     // completed uses before this layer
@@ -45,7 +48,7 @@ struct lds_layout {
   static constexpr u32 partial_wave = 8 * partial_column;
   static constexpr u32 partials = u32(align_up(sums + 4 * 8 * T::consumer_waves, 128));
   static constexpr u32 partial_bytes =
-      2 * partial_wave * u32(T::consumer_waves > Program::info.top_k ? T::consumer_waves : Program::info.top_k + 1);
+      u32(projected_subtiles) * partial_wave * u32(T::consumer_waves > Program::info.top_k ? T::consumer_waves : Program::info.top_k + 1);
   // Where LDS is short there is one buffer.
   static constexpr u32 partial_buffers = T::lds_bytes > 100 * 1024 ? 2 : 1;
   static constexpr u32 scores = partials;  // f32 [max_rows][experts]

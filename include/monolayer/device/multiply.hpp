@@ -2,7 +2,7 @@
 //
 // A tile's units are dealt to the waves in turn, and a wave adds its units in ascending order, so which wave adds what in
 // which order is fixed by the configuration. Different waves work on different chunks at the same time and meet only
-// in combine(), which adds the waves' partial sums in wave order.
+// in end_sums(), which adds the waves' partial sums in wave order.
 #pragma once
 
 #include "monolayer/device/sync.hpp"
@@ -102,15 +102,39 @@ MONOLAYER_HOST_DEVICE constexpr float result_factor() {
   return bits_to_float(u32(127 + shift) << 23);
 }
 
+/// What the matrix loop has to know of a weight_tile when it is compiled: all tiles of one class share its instructions.
+template <class F, int UnitsPerChunk>
+struct tile_class {
+  using format = F;
+  static constexpr int units_per_chunk = UnitsPerChunk;
+  static constexpr u32 unit_bytes = weight_tile<F, unit_k * UnitsPerChunk>::unit_bytes;
+  static constexpr u32 scales_at = units_per_chunk * unit_bytes;
+};
+template <class Tile>
+using class_of_tile = tile_class<typename Tile::format, Tile::units_per_chunk>;
+
 /// Units of a tile that a wave takes at once: neighbours in one chunk, one wait for both, all their loads in flight.
 template <class Tile>
-inline constexpr u32 units_at_once =
-    is_mxfp4<typename Tile::format> && Tile::units_per_chunk % 2 == 0 && Tile::units % 2 == 0 ? 2 : 1;
+inline constexpr u32 units_at_once = is_mxfp4<typename Tile::format> && Tile::units_per_chunk % 2 == 0 ? 2 : 1;
 
-/// Units that one wave takes together when a run is dealt: whole chunks where that is even.
-template <class T, class Tile>
-inline constexpr u32 units_dealt =
-    Tile::chunks % T::consumer_waves == 0 ? u32(Tile::units_per_chunk) : units_at_once<Tile>;
+/// What it learns at run time, from a table.
+struct tile_shape {
+  u32 subtiles, chunks;  // chunks of one subtile
+  u32 shares;            // of one subtile, each of which one wave takes
+  u32 whole_chunks;      // a share is a chunk; else units_at_once units
+  u32 row_bytes;         // of a staged row
+  u32 split_tiles, split_bytes;  // where split_bytes != 0, tile t multiplies from byte t / split_tiles * split_bytes of it
+  float factor;                  // of the results
+
+  /// Whole chunks are dealt where that is even.
+  template <class T, class Tile>
+  static constexpr tile_shape of(u32 staged_k = u32(Tile::padded_k), u32 split_tiles = 1) {
+    constexpr bool whole = Tile::chunks % T::consumer_waves == 0;
+    return {u32(Tile::subtiles), u32(Tile::chunks),
+            u32(Tile::units) / (whole ? u32(Tile::units_per_chunk) : units_at_once<Tile>), whole, staged_k * 2, split_tiles,
+            staged_k == u32(Tile::padded_k) ? 0u : u32(Tile::padded_k) * 2, result_factor<T, typename Tile::format>()};
+  }
+};
 
 namespace detail {
 
@@ -150,22 +174,24 @@ MONOLAYER_DEVICE bool multiply_units(Block& b, fragment_d& sum, u32 chunk, u32 i
   return true;
 }
 
-/// Adds this wave's share of a run of `Tile::units` units to `sum`. The run's first chunk is `chunk`. Its units are dealt
-/// to the waves in turn, units_dealt together, the first to wave `turn` % waves. What `turn` says must not depend on other rows: which wave adds a product decides the order of the sum.
-template <class Tile, class Block>
-MONOLAYER_DEVICE void multiply_run(Block& b, fragment_d& sum, u32 chunk, u32 turn, staged_column rows) {
+/// Adds this wave's shares of subtile `sub` to `sum`. Shares are dealt to the waves in turn, those of one subtile after those
+/// of the one before: which wave adds a product decides the order of the sum, so no other row may have a say in it.
+template <class Class, class Block>
+MONOLAYER_DEVICE void multiply_subtile(Block& b, const tile_shape& shape, u32 sub, fragment_d& sum, staged_column rows) {
   using T = typename Block::target;
-  constexpr u32 upc = u32(Tile::units_per_chunk), waves = u32(T::consumer_waves);
-  constexpr u32 share = units_dealt<T, Tile>, per_chunk = upc / share;
-  static_assert(waves % per_chunk == 0);
-  u32 s = (u32(T::wave()) + waves - turn % waves) % waves;
-  // What a wave takes lies at the same place of its chunks, every (waves / per_chunk)-th chunk.
-  const u32 in_chunk = s % per_chunk * share;
-  chunk += s / per_chunk;
+  constexpr u32 upc = u32(Class::units_per_chunk), waves = u32(T::consumer_waves), fewest = units_at_once<Class>;
+  static_assert(waves % (upc / fewest) == 0);
+  const bool whole = shape.whole_chunks != 0;
+  const u32 share = whole ? upc : fewest;
+  u32 s = (u32(T::wave()) + waves - sub * shape.shares % waves) % waves;
+  // What a wave takes lies at the same place of its chunks, every step-th chunk.
+  const u32 in_chunk = whole ? 0u : s % (upc / fewest) * fewest;
+  const u32 step = whole ? waves : waves / (upc / fewest);
+  u32 chunk = b.next_chunk + sub * shape.chunks + (whole ? s : s / (upc / fewest));
   lds_address at = rows.at + s * share * rows.stride;
   MONOLAYER_NO_UNROLL
-  for (; s < u32(Tile::units) / share; s += waves, chunk += waves / per_chunk, at += waves * share * rows.stride)
-    if (!multiply_units<Tile, units_at_once<Tile>>(b, sum, chunk, in_chunk, share, at, rows.stride)) return;
+  for (; s < shape.shares; s += waves, chunk += step, at += waves * share * rows.stride)
+    if (!multiply_units<Class, fewest>(b, sum, chunk, in_chunk, share, at, rows.stride)) return;
 }
 
 /// The staged row of this lane's column, rows of `bytes` bytes; zeros when there is none.
@@ -246,13 +272,31 @@ MONOLAYER_DEVICE void end_sums(Block& b, Add add) {
   if (T::lane() == 0) T::lds_flag_store(layout::added + 4u * u32(group_of_wave()), b.combined);
 }
 
-/// Adds the waves' sums in wave order and hands lanes the f32 results of one (feature, column):
-/// done(feature 0..15, column, valid, float (&)[subtiles]). All lanes of a wave call `done` together; `valid` marks
-/// those whose column is live. A block whose waves give up leaves at its next sync().
-template <class Tile, class Block, class Done>
-MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles], Done done) {
+/// Adds this wave's part of the current tile with `rows` to sums, one for each subtile.
+template <class Class, int Subtiles, class Block>
+MONOLAYER_DEVICE void multiply_tile(Block& b, const tile_shape& shape, staged_column rows, fragment_d (&sums)[Subtiles]) {
+  if (Subtiles == 1 || shape.subtiles == 1) {
+    multiply_subtile<Class>(b, shape, 0, sums[0], rows);
+  } else {
+    // One copy of the loop: the sums move through the array, which must stay in registers.
+    MONOLAYER_NO_UNROLL
+    for (u32 sub = 0; sub < u32(Subtiles); ++sub) {
+      MONOLAYER_UNROLL
+      for (int i = 0; i + 1 < Subtiles; ++i) sums[i] = sums[i + 1];
+      sums[Subtiles - 1] = {};
+      multiply_subtile<Class>(b, shape, sub, sums[Subtiles - 1], rows);
+    }
+  }
+}
+
+/// Adds the waves' sums of the current tile in wave order and hands lanes the f32 results of one (feature, column):
+/// done(feature 0..15, column, valid, float (&)[Subtiles]), of which the shape's subtiles are meant. All lanes of a wave
+/// call `done` together; `valid` marks those whose column is live. A block whose waves give up leaves at its next sync().
+template <int Subtiles, class Block, class Done>
+MONOLAYER_DEVICE void combine(Block& b, const tile_shape& shape, const fragment_d (&sums)[Subtiles], Done done) {
   using T = typename Block::target;
   using layout = typename Block::layout;
+  static_assert(Subtiles <= projected_subtiles);
   constexpr u32 of_subtile = layout::partial_wave * T::consumer_waves;
   const lds_address base = begin_sums(b);
   const int lane = T::lane();
@@ -262,40 +306,35 @@ MONOLAYER_DEVICE bool combine(Block& b, const fragment_d (&sums)[Tile::subtiles]
     const int column = T::d_column(lane, r);
     const lds_address at = own + u32(column) * layout::partial_column + 4u * u32(T::d_row(lane, r));
     if (column < b.live)
-      for (int sub = 0; sub < Tile::subtiles; ++sub) T::lds_store4(at + u32(sub) * of_subtile, float_to_bits(sums[sub].v[r]));
+      for (int sub = 0; sub < Subtiles; ++sub)
+        if (sub == 0 || u32(sub) < shape.subtiles) T::lds_store4(at + u32(sub) * of_subtile, float_to_bits(sums[sub].v[r]));
   }
+  b.next_chunk += shape.chunks * shape.subtiles;
   end_sums(b, [&](int feature, int column, bool valid) MONOLAYER_INLINED {
-    constexpr float factor = result_factor<T, typename Tile::format>();
-    float result[Tile::subtiles] = {};
-    if (valid)
-      for (int sub = 0; sub < Tile::subtiles; ++sub) {
-        float total = 0.0f;
-        MONOLAYER_UNROLL
-        for (int w = 0; w < T::consumer_waves; ++w)
-          total = add(total, bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * layout::partial_wave +
-                                                        u32(column) * layout::partial_column + 4u * u32(feature))));
-        result[sub] = mul(total, factor);
-      }
+    float result[Subtiles] = {};
+    MONOLAYER_UNROLL
+    for (int sub = 0; sub < Subtiles; ++sub) {
+      if (!valid || (sub != 0 && u32(sub) >= shape.subtiles)) continue;
+      float total = 0.0f;
+      MONOLAYER_UNROLL
+      for (int w = 0; w < T::consumer_waves; ++w)
+        total = add(total, bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * layout::partial_wave +
+                                                      u32(column) * layout::partial_column + 4u * u32(feature))));
+      result[sub] = mul(total, shape.factor);
+    }
     done(feature, column, valid, result);
   });
-  return true;
 }
 
-/// The product of one tile of a projection with `rows`, Tile::padded_k columns of them.
-template <class Tile, class Block, class Done>
-MONOLAYER_DEVICE bool project(Block& b, const staged_column& rows, Done done) {
-  fragment_d sums[Tile::subtiles] = {};
-  MONOLAYER_UNROLL
-  for (int sub = 0; sub < Tile::subtiles; ++sub)
-    multiply_run<Tile>(b, sums[sub], b.next_chunk + u32(sub * Tile::chunks),
-                       u32(sub) * (u32(Tile::units) / units_dealt<typename Block::target, Tile>), rows);
-  b.next_chunk += u32(Tile::chunks) * Tile::subtiles;
-  return combine<Tile>(b, sums, done);
-}
-/// The same with whole staged rows of Tile::padded_k columns.
+/// The product of the current tile, of type Tile, with whole staged rows of Tile::padded_k columns, for a stage with a
+/// run_tile() of its own; `done` as combine() has it.
 template <class Tile, class Block, class Done>
 MONOLAYER_DEVICE bool project(Block& b, Done done) {
-  return project<Tile>(b, own_column(b, Tile::padded_k * 2), done);
+  constexpr tile_shape shape = tile_shape::of<typename Block::target, Tile>();
+  fragment_d sums[Tile::subtiles] = {};
+  multiply_tile<class_of_tile<Tile>>(b, shape, own_column(b, shape.row_bytes), sums);
+  combine(b, shape, sums, done);
+  return true;
 }
 
 }  // namespace monolayer

@@ -10,8 +10,9 @@
 //   runs<Routing>(tile), run<Routing>(layer_entry, tile, i)   the runs of chunks that the tile streams
 //   run_tile(block, tile)   computes and stores; it can wait for weights, never for other blocks. Or, where that is one
 //                    product with the whole staged rows:
-//   projects, put(block, tile, feature, column, valid, values)   its weight_tile, and what becomes of the results. Codes
-//                    that multiply by the same geometry and format share the product's instructions.
+//   projects, put(block, tile, feature, column, valid, y)   its weight_tile, and what becomes of the results, y[i] of
+//                    subtile i. All such codes share their instructions. One whose tiles multiply a part of the rows each
+//                    says so: tile t columns [t / split_tiles * projects::padded_k, + projects::padded_k) of staged_k.
 //   routed stages    tile_count<Routing>(), units_of_tile, units_without_tile
 #pragma once
 
@@ -19,25 +20,9 @@
 #include <utility>
 
 #include "monolayer/device/inputs.hpp"
-#include "monolayer/device/multiply.hpp"
-#include "monolayer/device/shared_code.hpp"
+#include "monolayer/device/products.hpp"
 
 namespace monolayer {
-
-template <class... Codes>
-struct code_list {
-  static constexpr int count = sizeof...(Codes);
-  /// The largest chunk that one of them streams: a program's `largest_chunk`.
-  static constexpr u32 largest_chunk = [] {
-    u32 most = 0;
-    const auto look = [&]<class Code>(const Code*) {
-      if constexpr (!std::is_void_v<typename Code::weights>)
-        if (Code::weights::chunk_bytes > most) most = Code::weights::chunk_bytes;
-    };
-    (look(static_cast<const Codes*>(nullptr)), ...);
-    return most;
-  }();
-};
 
 /// Which tiles of a stage a block owns: a pure function of the table, the grid and the block. Ordinals run over the
 /// tiles of the block's locality group where the stage is by_group, else over all tiles.
@@ -73,16 +58,6 @@ namespace detail {
 template <class T>
 MONOLAYER_DEVICE const launch_params* reload(const launch_params* p) {
   return static_cast<const launch_params*>(T::opaque(p));
-}
-
-/// Calls f.template operator()<code number `code` of the program>().
-template <class F, int... Numbers, class... Codes>
-MONOLAYER_DEVICE void with_code(int code, F f, std::integer_sequence<int, Numbers...>, code_list<Codes...>) {
-  static_cast<void>(((code == Numbers && (f.template operator()<Codes>(), true)) || ...));
-}
-template <class P, class F>
-MONOLAYER_DEVICE void with_code(int code, F f) {
-  with_code(code, f, std::make_integer_sequence<int, P::codes::count>{}, typename P::codes{});
 }
 
 /// For a routed stage the count is the most that the routing can give.
@@ -123,6 +98,15 @@ constexpr auto inputs_of(code_list<Code, Codes...>) {
   return inputs_of<typename add_input<Set, typename Code::input>::type>(code_list<Codes...>{});
 }
 
+template <class... Inputs>
+constexpr int most_normed_columns() {
+  int most = 0;
+  const auto look = [&]<class Input>(const Input*) {
+    if constexpr (normed<Input>) most = Input::normed_columns > most ? Input::normed_columns : most;
+  };
+  (look(static_cast<const Inputs*>(nullptr)), ...);
+  return most;
+}
 /// Takes the source of a norm's rows from the input that is wanted.
 template <class Input, class Block>
 MONOLAYER_DEVICE void choose_source(const Block& b, bool wanted, inputs::norm_source& from) {
@@ -139,7 +123,7 @@ MONOLAYER_DEVICE bool prepare_alike(Block& b, u32 wanted, std::integer_sequence<
   if constexpr (normed<Input>) {
     inputs::norm_source from{};
     (choose_source<Inputs>(b, (wanted >> Numbers & 1) != 0, from), ...);
-    return inputs::prepare_normed<Input::normed_k, Input::padded_k>(b, from);
+    return inputs::prepare_normed<most_normed_columns<Inputs...>()>(b, from);
   } else {
     return Input::prepare(b);
   }
@@ -213,14 +197,10 @@ MONOLAYER_DEVICE void arrive_for_tiles(Block& b, const own_tiles& mine, int from
     });
 }
 
-template <class Code, class Like, class Block, class Values>
-MONOLAYER_DEVICE void put_alike(Block& b, int tile, int feature, int column, bool valid, Values& values) {
-  if constexpr (projecting<Code> && alike<Code, Like>) Code::put(b, tile, feature, column, valid, values);
-}
 /// Runs the tiles b.tile, b.tile + blocks, ... < end, the first one in any case, and leaves b.tile at the last: tiles of code
 /// number `code`, where that is like Code, number Number of all, and Code is the first of those.
 template <class P, class Code, int Number, class Block, class... Codes>
-MONOLAYER_DEVICE bool run_alike(Block& b, int code, u32 end, bool& good, code_list<Codes...>) {
+MONOLAYER_DEVICE bool run_alike(Block& b, int code, u32 end, bool& good, code_list<Codes...> codes) {
   using T = typename Block::target;
   constexpr u64 all = all_alike<Code, Codes...>();
   if constexpr (!lowest(all, Number)) return false;
@@ -229,13 +209,12 @@ MONOLAYER_DEVICE bool run_alike(Block& b, int code, u32 end, bool& good, code_li
                 "a code has run_tile(), or projects and put()");
   MONOLAYER_NO_UNROLL
   for (;;) {
-    const int tile = int(u32(b.tile));
-    if constexpr (projecting<Code>)
-      good = project<typename Code::projects>(b, [&](int feature, int column, bool valid, auto& values) MONOLAYER_INLINED {
-        with_code<P>(code, [&]<class Other>() MONOLAYER_INLINED { put_alike<Other, Code>(b, tile, feature, column, valid, values); });
-      });
-    else
-      good = Code::run_tile(b, tile);
+    if constexpr (projecting<Code>) {
+      project_code<P>(b, code, std::make_integer_sequence<int, int(sizeof...(Codes))>{}, codes);
+      good = true;
+    } else {
+      good = Code::run_tile(b, int(u32(b.tile)));
+    }
     if constexpr (!requires { Code::combines; }) return true;
     // All lanes agree; a compiler that does not know it masks lanes in every loop around this one.
     if (T::opaque(int(good)) == 0 || b.tile + b.blocks() >= end) return true;

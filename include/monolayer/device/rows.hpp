@@ -46,20 +46,32 @@ MONOLAYER_DEVICE u32x4 shifted(u32x4 v) {
 /// Rows whose loads are in flight together while they are staged.
 inline constexpr int rows_in_flight = 4;
 
+/// An RMSNorm of rows of k columns, which are staged as padded_k.
+struct norm_shape {
+  int k, padded_k;
+  float inverse_k, eps;
+
+  template <int K, int PaddedK>
+  MONOLAYER_HOST_DEVICE static constexpr norm_shape of(float eps) {
+    static_assert(K % 8 == 0 && PaddedK % 8 == 0 && K <= PaddedK);
+    return {K, PaddedK, 1.0f / K, eps};
+  }
+};
+
 /// Brings the live rows into LDS under an RMSNorm: bf16(x / sqrt(mean(x^2) + eps) * weight), f32 inside, held times
-/// 2^activation_shift; columns K .. PaddedK - 1 are zero. `load(row, column)` returns 8 bf16 of the source, `weight` is
-/// bf16 [K]. A sync() must follow. False: the block leaves.
-template <int K, int PaddedK, class Block, class Load>
-MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const u8* weight, float eps, Load load) {
+/// 2^activation_shift; columns k .. padded_k - 1 are zero, and padded_k is at most MostColumns. `load(row, column)` returns
+/// 8 bf16 of the source, `weight` is bf16 [k]. A sync() must follow. False: the block leaves.
+template <int MostColumns, class Block, class Load>
+MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const norm_shape& shape, const u8* weight, Load load) {
   using T = typename Block::target;
-  static_assert(K % 8 == 0);
   constexpr int step = Block::threads * 8;
-  constexpr int mine = (PaddedK + step - 1) / step;  // pieces of 8 columns a thread
+  constexpr int mine = (MostColumns + step - 1) / step;  // pieces of 8 columns a thread
+  const int k_end = shape.k, row_bytes = shape.padded_k * 2;
   u32x4 g[mine];
   MONOLAYER_UNROLL
   for (int i = 0; i < mine; ++i) {
     const int c = Block::thread() * 8 + i * step;
-    g[i] = c < K ? T::load16(weight + u64(c) * 2) : u32x4{};
+    g[i] = c < k_end ? T::load16(weight + u64(c) * 2) : u32x4{};
   }
   MONOLAYER_NO_UNROLL
   for (int first = 0; first < b.live; first += rows_in_flight) {
@@ -70,23 +82,24 @@ MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const u8* weight, float eps, L
       MONOLAYER_UNROLL
       for (int i = 0; i < mine; ++i) {
         const int c = Block::thread() * 8 + i * step;
-        v[r][i] = first + r < b.live && c < K ? load(row, c) : u32x4{};
+        v[r][i] = first + r < b.live && c < k_end ? load(row, c) : u32x4{};
       }
     }
     float squares[rows_in_flight] = {};
     MONOLAYER_UNROLL
     for (int r = 0; r < rows_in_flight; ++r) {
       if (first + r >= b.live) continue;
-      const lds_address to = Block::staged_row(first + r, PaddedK * 2);
+      const lds_address to = Block::staged_row(first + r, u32(row_bytes));
       MONOLAYER_UNROLL
       for (int i = 0; i < mine; ++i) {
+        if (i != 0 && i * step >= shape.padded_k) continue;
         const int c = Block::thread() * 8 + i * step;
         MONOLAYER_UNROLL
         for (int k = 0; k < 4; ++k) {
           squares[r] = fma(low_bf16(v[r][i].v[k]), low_bf16(v[r][i].v[k]), squares[r]);
           squares[r] = fma(high_bf16(v[r][i].v[k]), high_bf16(v[r][i].v[k]), squares[r]);
         }
-        if (c < PaddedK) T::lds_store16(to + u32(c) * 2, v[r][i]);
+        if (c < shape.padded_k) T::lds_store16(to + u32(c) * 2, v[r][i]);
       }
     }
     MONOLAYER_UNROLL
@@ -109,7 +122,7 @@ MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const u8* weight, float eps, L
       MONOLAYER_UNROLL
       for (int i = 0; i < 4; ++i) total = add(total, bits_to_float(s.v[i]));
     }
-    factor = float_to_bits(mul(reciprocal_sqrt(add(mul(total, 1.0f / K), eps)), power));
+    factor = float_to_bits(mul(reciprocal_sqrt(add(mul(total, shape.inverse_k), shape.eps)), power));
   }
   constexpr int at_once = 2;
   MONOLAYER_NO_UNROLL
@@ -119,12 +132,12 @@ MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const u8* weight, float eps, L
       // No factor is negative, so the largest of one lane's and zeros is that lane's.
       const float scale = bits_to_float(T::wave_max(T::lane() == first + r ? factor : 0u));
       if (first + r >= b.live) continue;
-      const lds_address at = Block::staged_row(first + r, PaddedK * 2);
+      const lds_address at = Block::staged_row(first + r, u32(row_bytes));
       // A thread reads back exactly the columns that it stored.
       MONOLAYER_UNROLL
       for (int i = 0; i < mine; ++i) {
         const int c = Block::thread() * 8 + i * step;
-        if (c >= K) continue;
+        if (c >= k_end) continue;
         u32x4 v = T::lds_load16(at + u32(c) * 2);
         MONOLAYER_UNROLL
         for (int k = 0; k < 4; ++k)

@@ -15,19 +15,14 @@ struct router : plain_stream<weight_tile<bf16_weights, K / Splits>, Data> {
   static_assert(K % (Splits * unit_k) == 0, "router: each split must be a multiple of 128 columns");
   static constexpr bool combines = true;
   using input = Input;
-  using weights = weight_tile<bf16_weights, K / Splits>;
-  static constexpr int of_split = Experts / tile_features;
-  static constexpr int tiles = of_split * Splits;
+  using projects = weight_tile<bf16_weights, K / Splits>;
+  static constexpr int staged_k = K, split_tiles = Experts / tile_features;
+  static constexpr int tiles = split_tiles * Splits;
 
   template <class Block>
-  MONOLAYER_DEVICE static bool run_tile(Block& b, int tile) {
-    using T = typename Block::target;
-    const auto out = slot_view<T, typename Block::program, Slot>::current(b);
-    staged_column rows = own_column(b, K * 2);
-    if (rows.stride != 0) rows.at += u32(tile / of_split) * weights::padded_k * 2;
-    return project<weights>(b, rows, [&](int feature, int column, bool valid, float (&y)[1]) {
-      if (valid) out.store_tagged(b.row(column), tile * tile_features + feature, y[0], b.tag());
-    });
+  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, const float* y) {
+    const auto out = slot_view<typename Block::target, typename Block::program, Slot>::current(b);
+    if (valid) out.store_tagged(b.row(column), tile * tile_features + feature, y[0], b.tag());
   }
 };
 
@@ -41,7 +36,7 @@ struct gate_up : plain_stream<weight_tile<Format, K, 2>, Data> {
   static constexpr int tiles = I / tile_features;
 
   template <class Block>
-  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, float (&y)[2]) {
+  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, const float* y) {
     const auto out = slot_view<typename Block::target, typename Block::program, Slot>::current(b);
     store_features(b, out, tile * tile_features, feature, column, valid, mul(silu(y[0]), y[1]));
   }
@@ -74,7 +69,7 @@ struct routed_gate_up {
 
   using projects = weights;
   template <class Block>
-  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, float (&y)[2]) {
+  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, const float* y) {
     using routing = routing_table<Block>;
     const auto out = slot_view<typename Block::target, typename Block::program, Slot>::current(b);
     const int d = tile / column_tiles, first = tile % column_tiles * tile_features;

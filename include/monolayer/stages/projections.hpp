@@ -115,7 +115,7 @@ struct projection : plain_stream<weight_tile<Format, K>, Data> {
   static constexpr int tiles = N / tile_features;
 
   template <class Block>
-  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, float (&y)[1]) {
+  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, const float* y) {
     const typename To::template target<Block> out(b);
     out.put(b, tile * tile_features, feature, column, valid, y[0]);
   }

@@ -1,0 +1,104 @@
+// The products of a program's projecting codes. All of them share their instructions: the matrix loop stands in the kernel
+// once for each class of tiles, what follows it once. Their shapes come from a table, but for numbers on which those that
+// meet in one place agree.
+#pragma once
+
+#include "monolayer/device/multiply.hpp"
+#include "monolayer/device/shared_code.hpp"
+
+namespace monolayer::detail {
+
+/// Which codes multiply tiles of Code's class, as bits.
+template <class Code, class... Codes>
+constexpr u64 codes_of_class() {
+  u64 bits = 0, bit = 1;
+  const auto look = [&]<class Other>(const Other*) {
+    if constexpr (projecting<Other>)
+      if (std::is_same_v<class_of_tile<typename Other::projects>, class_of_tile<typename Code::projects>>) bits |= bit;
+    bit <<= 1;
+  };
+  (look(static_cast<const Codes*>(nullptr)), ...);
+  return bits;
+}
+
+template <class T, class Code>
+constexpr tile_shape shape_of_code() {
+  if constexpr (!projecting<Code>)
+    return {};
+  else if constexpr (requires { Code::split_tiles; })
+    return tile_shape::of<T, typename Code::projects>(u32(Code::staged_k), u32(Code::split_tiles));
+  else
+    return tile_shape::of<T, typename Code::projects>();
+}
+template <int Count>
+struct shape_rows {
+  tile_shape of[Count];
+};
+template <class T, class... Codes>
+constexpr shape_rows<sizeof...(Codes)> shapes_of(code_list<Codes...>) {
+  return {{shape_of_code<T, Codes>()...}};
+}
+/// By code; constant memory.
+template <class P, class T>
+MONOLAYER_TABLE auto tile_shapes = shapes_of<T>(typename P::codes{});
+
+/// One number of the shape of code number `code`, one of `Which`: a constant where these agree on it.
+template <class P, class T, u64 Which, auto Member>
+MONOLAYER_DEVICE auto shape_number(int code) {
+  constexpr auto rows = shapes_of<T>(typename P::codes{});
+  constexpr int first = [] {
+    int i = 0;
+    while ((Which >> i & 1) == 0) ++i;
+    return i;
+  }();
+  constexpr auto value = rows.of[first].*Member;
+  constexpr bool agree = [](const auto& all) {
+    for (int i = first; i < P::codes::count; ++i)
+      if ((Which >> i & 1) != 0 && all.of[i].*Member != value) return false;
+    return true;
+  }(rows);
+  if constexpr (agree)
+    return value;
+  else
+    return tile_shapes<P, T>.of[code].*Member;
+}
+template <class P, class T, u64 Which>
+MONOLAYER_DEVICE tile_shape shape_among(int code) {
+  using s = tile_shape;
+  return {shape_number<P, T, Which, &s::subtiles>(code),     shape_number<P, T, Which, &s::chunks>(code),
+          shape_number<P, T, Which, &s::shares>(code),       shape_number<P, T, Which, &s::whole_chunks>(code),
+          shape_number<P, T, Which, &s::row_bytes>(code),    shape_number<P, T, Which, &s::split_tiles>(code),
+          shape_number<P, T, Which, &s::split_bytes>(code),  shape_number<P, T, Which, &s::factor>(code)};
+}
+
+template <class P, class Code, int Number, class Block, class... Codes>
+MONOLAYER_DEVICE bool multiply_class(Block& b, int code, fragment_d (&sums)[projected_subtiles], code_list<Codes...>) {
+  if constexpr (projecting<Code>) {
+    constexpr u64 all = codes_of_class<Code, Codes...>();
+    if constexpr (lowest(all, Number)) {
+      if ((all >> code & 1) == 0) return false;
+      const tile_shape shape = shape_among<P, typename Block::target, all>(code);
+      staged_column rows = own_column(b, shape.row_bytes);
+      if (shape.split_bytes != 0 && rows.stride != 0) rows.at += u32(b.tile) / shape.split_tiles * shape.split_bytes;
+      multiply_tile<class_of_tile<typename Code::projects>>(b, shape, rows, sums);
+      return true;
+    }
+  }
+  return false;
+}
+/// Tile b.tile of projecting code number `code`.
+template <class P, class Block, int... Numbers, class... Codes>
+MONOLAYER_DEVICE void project_code(Block& b, int code, std::integer_sequence<int, Numbers...>, code_list<Codes...> codes) {
+  constexpr u64 all = ((projecting<Codes> ? u64(1) << Numbers : 0) | ...);
+  fragment_d sums[projected_subtiles] = {};
+  static_cast<void>((multiply_class<P, Codes, Numbers>(b, code, sums, codes) || ...));
+  combine(b, shape_among<P, typename Block::target, all>(code), sums,
+          [&](int feature, int column, bool valid, float (&y)[projected_subtiles]) MONOLAYER_INLINED {
+            const int tile = int(u32(b.tile));
+            with_code<P>(code, [&]<class Code>() MONOLAYER_INLINED {
+              if constexpr (projecting<Code>) Code::put(b, tile, feature, column, valid, y);
+            });
+          });
+}
+
+}  // namespace monolayer::detail
