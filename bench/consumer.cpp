@@ -45,13 +45,13 @@ struct multiply_stage : stages::plain_stream<weight_tile<F, K>, 0> {
   using input = given_rows<K, tile_type::padded_k>;
   static constexpr bool combines = true;
 
+  using projects = tile_type;
+
   template <class Block>
-  MONOLAYER_DEVICE static bool run_tile(Block& b, int tile) {
+  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, const float* y) {
     u8* out = static_cast<u8*>(b.entry().output);
-    return project<tile_type>(b, [&](int feature, int column, bool valid, float (&y)[1]) {
-      if (valid)
-        T::store4(out + (u64(b.row(column)) * kept_features + u64(tile % kept_tiles * 16 + feature)) * 4, float_to_bits(y[0]));
-    });
+    if (valid)
+      T::store4(out + (u64(b.row(column)) * kept_features + u64(tile % kept_tiles * 16 + feature)) * 4, float_to_bits(y[0]));
   }
 };
 

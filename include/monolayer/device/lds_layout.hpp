@@ -48,7 +48,8 @@ struct lds_layout {
   static constexpr u32 partial_wave = 8 * partial_column;
   static constexpr u32 partials = u32(align_up(sums + 4 * 8 * T::consumer_waves, 128));
   static constexpr u32 partial_bytes =
-      u32(projected_subtiles) * partial_wave * u32(T::consumer_waves > Program::info.top_k ? T::consumer_waves : Program::info.top_k + 1);
+      u32(projected_subtiles) * partial_wave *
+      u32(T::consumer_waves > Program::info.top_k ? T::consumer_waves : Program::info.top_k + 1);
   // Where LDS is short there is one buffer.
   static constexpr u32 partial_buffers = T::lds_bytes > 100 * 1024 ? 2 : 1;
   static constexpr u32 scores = partials;  // f32 [max_rows][experts]

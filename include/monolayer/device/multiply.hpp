@@ -124,7 +124,6 @@ struct tile_shape {
   u32 whole_chunks;      // a share is a chunk; else units_at_once units
   u32 row_bytes;         // of a staged row
   u32 split_tiles, split_bytes;  // where split_bytes != 0, tile t multiplies from byte t / split_tiles * split_bytes of it
-  float factor;                  // of the results
 
   /// Whole chunks are dealt where that is even.
   template <class T, class Tile>
@@ -132,7 +131,7 @@ struct tile_shape {
     constexpr bool whole = Tile::chunks % T::consumer_waves == 0;
     return {u32(Tile::subtiles), u32(Tile::chunks),
             u32(Tile::units) / (whole ? u32(Tile::units_per_chunk) : units_at_once<Tile>), whole, staged_k * 2, split_tiles,
-            staged_k == u32(Tile::padded_k) ? 0u : u32(Tile::padded_k) * 2, result_factor<T, typename Tile::format>()};
+            staged_k == u32(Tile::padded_k) ? 0u : u32(Tile::padded_k) * 2};
   }
 };
 
@@ -272,7 +271,8 @@ MONOLAYER_DEVICE void end_sums(Block& b, Add add) {
   if (T::lane() == 0) T::lds_flag_store(layout::added + 4u * u32(group_of_wave()), b.combined);
 }
 
-/// Adds this wave's part of the current tile with `rows` to sums, one for each subtile.
+/// This wave's part of the product of the current tile with `rows`, at the weights' and rows' own scale, in sums[0 ..
+/// subtiles - 1]; what follows in the ring is the next tile's.
 template <class Class, int Subtiles, class Block>
 MONOLAYER_DEVICE void multiply_tile(Block& b, const tile_shape& shape, staged_column rows, fragment_d (&sums)[Subtiles]) {
   if (Subtiles == 1 || shape.subtiles == 1) {
@@ -287,13 +287,18 @@ MONOLAYER_DEVICE void multiply_tile(Block& b, const tile_shape& shape, staged_co
       multiply_subtile<Class>(b, shape, sub, sums[Subtiles - 1], rows);
     }
   }
+  b.next_chunk += shape.chunks * shape.subtiles;
+  constexpr float factor = result_factor<typename Block::target, typename Class::format>();
+  if constexpr (factor != 1.0f)
+    for (fragment_d& sum : sums)
+      for (float& x : sum.v) x = mul(x, factor);
 }
 
 /// Adds the waves' sums of the current tile in wave order and hands lanes the f32 results of one (feature, column):
-/// done(feature 0..15, column, valid, float (&)[Subtiles]), of which the shape's subtiles are meant. All lanes of a wave
+/// done(feature 0..15, column, valid, float (&)[Subtiles]), of which the first `subtiles` are meant. All lanes of a wave
 /// call `done` together; `valid` marks those whose column is live. A block whose waves give up leaves at its next sync().
 template <int Subtiles, class Block, class Done>
-MONOLAYER_DEVICE void combine(Block& b, const tile_shape& shape, const fragment_d (&sums)[Subtiles], Done done) {
+MONOLAYER_DEVICE void combine(Block& b, u32 subtiles, const fragment_d (&sums)[Subtiles], Done done) {
   using T = typename Block::target;
   using layout = typename Block::layout;
   static_assert(Subtiles <= projected_subtiles);
@@ -307,20 +312,18 @@ MONOLAYER_DEVICE void combine(Block& b, const tile_shape& shape, const fragment_
     const lds_address at = own + u32(column) * layout::partial_column + 4u * u32(T::d_row(lane, r));
     if (column < b.live)
       for (int sub = 0; sub < Subtiles; ++sub)
-        if (sub == 0 || u32(sub) < shape.subtiles) T::lds_store4(at + u32(sub) * of_subtile, float_to_bits(sums[sub].v[r]));
+        if (sub == 0 || u32(sub) < subtiles) T::lds_store4(at + u32(sub) * of_subtile, float_to_bits(sums[sub].v[r]));
   }
-  b.next_chunk += shape.chunks * shape.subtiles;
   end_sums(b, [&](int feature, int column, bool valid) MONOLAYER_INLINED {
     float result[Subtiles] = {};
     MONOLAYER_UNROLL
     for (int sub = 0; sub < Subtiles; ++sub) {
-      if (!valid || (sub != 0 && u32(sub) >= shape.subtiles)) continue;
-      float total = 0.0f;
+      if (!valid || (sub != 0 && u32(sub) >= subtiles)) continue;
       MONOLAYER_UNROLL
       for (int w = 0; w < T::consumer_waves; ++w)
-        total = add(total, bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * layout::partial_wave +
-                                                      u32(column) * layout::partial_column + 4u * u32(feature))));
-      result[sub] = mul(total, shape.factor);
+        result[sub] = add(result[sub],
+                          bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * layout::partial_wave +
+                                                     u32(column) * layout::partial_column + 4u * u32(feature))));
     }
     done(feature, column, valid, result);
   });
@@ -333,7 +336,7 @@ MONOLAYER_DEVICE bool project(Block& b, Done done) {
   constexpr tile_shape shape = tile_shape::of<typename Block::target, Tile>();
   fragment_d sums[Tile::subtiles] = {};
   multiply_tile<class_of_tile<Tile>>(b, shape, own_column(b, shape.row_bytes), sums);
-  combine(b, shape, sums, done);
+  combine(b, shape.subtiles, sums, done);
   return true;
 }
 

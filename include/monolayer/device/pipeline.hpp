@@ -140,12 +140,8 @@ MONOLAYER_DEVICE bool prepare_inputs(Block& b, int code, input_set<Inputs...>) {
   u32 wanted = 0;
   with_code<P>(code, [&]<class Code>() {
     using own_inputs = typename add_input<input_set<>, typename Code::input>::type;
-    constexpr u32 bits = [] {
-      u32 all = 0, bit = 1;
-      ((all |= own_inputs::template has<Inputs> ? bit : 0, bit <<= 1), ...);
-      return all;
-    }();
-    wanted = bits;
+    constexpr u64 bits = bits_of(own_inputs::template has<Inputs>...);
+    wanted = u32(bits);
   });
   return prepare_wanted(b, wanted, std::make_integer_sequence<int, int(sizeof...(Inputs))>{}, input_set<Inputs...>{});
 }
@@ -233,9 +229,7 @@ MONOLAYER_DEVICE bool run_tiles(Block& b, int code, u32 end, std::integer_sequen
 /// Bit i: code i ends its tiles with begin_sums() and end_sums(), so that one tile needs no barrier before the next.
 template <class... Codes>
 constexpr u64 combining(code_list<Codes...>) {
-  u64 bits = 0, bit = 1;
-  ((bits |= requires { Codes::combines; } ? bit : 0, bit <<= 1), ...);
-  return bits;
+  return bits_of(requires { Codes::combines; }...);
 }
 
 template <class P, class Block>

@@ -8,18 +8,12 @@
 
 namespace monolayer::detail {
 
-/// Which codes multiply tiles of Code's class, as bits.
-template <class Code, class... Codes>
-constexpr u64 codes_of_class() {
-  u64 bits = 0, bit = 1;
-  const auto look = [&]<class Other>(const Other*) {
-    if constexpr (projecting<Other>)
-      if (std::is_same_v<class_of_tile<typename Other::projects>, class_of_tile<typename Code::projects>>) bits |= bit;
-    bit <<= 1;
-  };
-  (look(static_cast<const Codes*>(nullptr)), ...);
-  return bits;
-}
+/// Whether both multiply tiles of one class.
+template <class A, class B>
+inline constexpr bool multiply_alike = false;
+template <projecting A, projecting B>
+inline constexpr bool multiply_alike<A, B> =
+    std::is_same_v<class_of_tile<typename A::projects>, class_of_tile<typename B::projects>>;
 
 template <class T, class Code>
 constexpr tile_shape shape_of_code() {
@@ -65,22 +59,24 @@ MONOLAYER_DEVICE auto shape_number(int code) {
 template <class P, class T, u64 Which>
 MONOLAYER_DEVICE tile_shape shape_among(int code) {
   using s = tile_shape;
-  return {shape_number<P, T, Which, &s::subtiles>(code),     shape_number<P, T, Which, &s::chunks>(code),
-          shape_number<P, T, Which, &s::shares>(code),       shape_number<P, T, Which, &s::whole_chunks>(code),
-          shape_number<P, T, Which, &s::row_bytes>(code),    shape_number<P, T, Which, &s::split_tiles>(code),
-          shape_number<P, T, Which, &s::split_bytes>(code),  shape_number<P, T, Which, &s::factor>(code)};
+  return {shape_number<P, T, Which, &s::subtiles>(code),    shape_number<P, T, Which, &s::chunks>(code),
+          shape_number<P, T, Which, &s::shares>(code),      shape_number<P, T, Which, &s::whole_chunks>(code),
+          shape_number<P, T, Which, &s::row_bytes>(code),   shape_number<P, T, Which, &s::split_tiles>(code),
+          shape_number<P, T, Which, &s::split_bytes>(code)};
 }
 
 template <class P, class Code, int Number, class Block, class... Codes>
-MONOLAYER_DEVICE bool multiply_class(Block& b, int code, fragment_d (&sums)[projected_subtiles], code_list<Codes...>) {
+MONOLAYER_DEVICE bool multiply_class(Block& b, int code, fragment_d (&sums)[projected_subtiles], u32& subtiles,
+                                     code_list<Codes...>) {
   if constexpr (projecting<Code>) {
-    constexpr u64 all = codes_of_class<Code, Codes...>();
+    constexpr u64 all = bits_of(multiply_alike<Code, Codes>...);
     if constexpr (lowest(all, Number)) {
       if ((all >> code & 1) == 0) return false;
       const tile_shape shape = shape_among<P, typename Block::target, all>(code);
       staged_column rows = own_column(b, shape.row_bytes);
       if (shape.split_bytes != 0 && rows.stride != 0) rows.at += u32(b.tile) / shape.split_tiles * shape.split_bytes;
       multiply_tile<class_of_tile<typename Code::projects>>(b, shape, rows, sums);
+      subtiles = shape.subtiles;
       return true;
     }
   }
@@ -89,10 +85,10 @@ MONOLAYER_DEVICE bool multiply_class(Block& b, int code, fragment_d (&sums)[proj
 /// Tile b.tile of projecting code number `code`.
 template <class P, class Block, int... Numbers, class... Codes>
 MONOLAYER_DEVICE void project_code(Block& b, int code, std::integer_sequence<int, Numbers...>, code_list<Codes...> codes) {
-  constexpr u64 all = ((projecting<Codes> ? u64(1) << Numbers : 0) | ...);
   fragment_d sums[projected_subtiles] = {};
-  static_cast<void>((multiply_class<P, Codes, Numbers>(b, code, sums, codes) || ...));
-  combine(b, shape_among<P, typename Block::target, all>(code), sums,
+  u32 subtiles = 1;
+  static_cast<void>((multiply_class<P, Codes, Numbers>(b, code, sums, subtiles, codes) || ...));
+  combine(b, subtiles, sums,
           [&](int feature, int column, bool valid, float (&y)[projected_subtiles]) MONOLAYER_INLINED {
             const int tile = int(u32(b.tile));
             with_code<P>(code, [&]<class Code>() MONOLAYER_INLINED {

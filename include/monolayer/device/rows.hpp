@@ -66,7 +66,8 @@ MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const norm_shape& shape, const
   using T = typename Block::target;
   constexpr int step = Block::threads * 8;
   constexpr int mine = (MostColumns + step - 1) / step;  // pieces of 8 columns a thread
-  const int k_end = shape.k, row_bytes = shape.padded_k * 2;
+  const int k_end = shape.k;
+  const u32 row_bytes = u32(shape.padded_k) * 2;
   u32x4 g[mine];
   MONOLAYER_UNROLL
   for (int i = 0; i < mine; ++i) {
@@ -89,10 +90,9 @@ MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const norm_shape& shape, const
     MONOLAYER_UNROLL
     for (int r = 0; r < rows_in_flight; ++r) {
       if (first + r >= b.live) continue;
-      const lds_address to = Block::staged_row(first + r, u32(row_bytes));
+      const lds_address to = Block::staged_row(first + r, row_bytes);
       MONOLAYER_UNROLL
       for (int i = 0; i < mine; ++i) {
-        if (i != 0 && i * step >= shape.padded_k) continue;
         const int c = Block::thread() * 8 + i * step;
         MONOLAYER_UNROLL
         for (int k = 0; k < 4; ++k) {
@@ -132,7 +132,7 @@ MONOLAYER_DEVICE bool stage_normed_rows(Block& b, const norm_shape& shape, const
       // No factor is negative, so the largest of one lane's and zeros is that lane's.
       const float scale = bits_to_float(T::wave_max(T::lane() == first + r ? factor : 0u));
       if (first + r >= b.live) continue;
-      const lds_address at = Block::staged_row(first + r, u32(row_bytes));
+      const lds_address at = Block::staged_row(first + r, row_bytes);
       // A thread reads back exactly the columns that it stored.
       MONOLAYER_UNROLL
       for (int i = 0; i < mine; ++i) {

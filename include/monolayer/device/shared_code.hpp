@@ -10,6 +10,7 @@
 
 namespace monolayer {
 
+/// The different codes of a program's stages, which its table of stages numbers.
 template <class... Codes>
 struct code_list {
   static constexpr int count = sizeof...(Codes);
@@ -44,6 +45,14 @@ concept projecting = requires { typename Code::projects; };
 template <class Input>
 concept normed = requires { Input::normed_columns; };
 
+/// Bit i says what flag i says.
+template <class... Flags>
+constexpr u64 bits_of(Flags... flags) {
+  u64 bits = 0, bit = 1;
+  ((bits |= flags ? bit : 0, bit <<= 1), ...);
+  return bits;
+}
+
 template <class A, class B>
 inline constexpr bool alike = std::is_same_v<A, B>;
 template <projecting A, projecting B>
@@ -54,10 +63,7 @@ inline constexpr bool alike<A, B> = true;
 /// Which of All are like One, as bits.
 template <class One, class... All>
 constexpr u64 all_alike() {
-  const bool like[] = {alike<One, All>...};
-  u64 bits = 0;
-  for (unsigned i = 0; i < sizeof...(All); ++i) bits |= u64(like[i]) << i;
-  return bits;
+  return bits_of(alike<One, All>...);
 }
 /// Whether bit `number` is the lowest of these.
 constexpr bool lowest(u64 bits, int number) { return (bits & ((u64(1) << number) - 1)) == 0; }
