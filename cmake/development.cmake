@@ -41,12 +41,26 @@ endforeach()
 message(STATUS "monolayer: targets ${monolayer_targets}")
 
 # Flags for everything that the project builds for the host. The bits of a float result may
-# depend on no compiler choice: no contraction, no fast math, no -march=native.
+# depend on no compiler choice: no contraction, no fast math, no -march=native. -O1: programs are
+# large, and a second of a test costs less than the compiler's.
 add_library(monolayer_warnings INTERFACE)
 target_compile_options(monolayer_warnings INTERFACE -Wall -Wextra $<$<BOOL:${MONOLAYER_WERROR}>:-Werror>)
 add_library(monolayer_development INTERFACE)
 target_link_libraries(monolayer_development INTERFACE monolayer_warnings)
-target_compile_options(monolayer_development INTERFACE -O2 -ffp-contract=off)
+target_compile_options(monolayer_development INTERFACE -O1 -ffp-contract=off)
+
+# The simulator's inside, compiled once for all programs here: every unit of theirs would compile it anew, and it pays to
+# optimise it well. GCC emits the inline functions that nothing in the library's one unit calls.
+if(TARGET monolayer_sim AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(unit ${PROJECT_BINARY_DIR}/simulator.cpp)
+  file(CONFIGURE OUTPUT ${unit} CONTENT "#include <monolayer/arch/sim/sim.hpp>\n")
+  add_library(monolayer_simulator STATIC ${unit})
+  target_link_libraries(monolayer_simulator PUBLIC monolayer_sim PRIVATE monolayer_warnings)
+  target_compile_options(monolayer_simulator PRIVATE -O2 -ffp-contract=off -fkeep-inline-functions)
+  target_compile_definitions(monolayer_simulator INTERFACE MONOLAYER_SIM_ELSEWHERE)
+  set_target_properties(monolayer_simulator PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(monolayer_development INTERFACE monolayer_simulator)
+endif()
 
 # Reading checkpoints, for examples and tests: the headers in examples/checkpoint/. The library itself needs no JSON.
 find_package(nlohmann_json 3 QUIET)

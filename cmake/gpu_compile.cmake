@@ -52,6 +52,7 @@ function(monolayer_compile_gfx name source arch)
             ${arg_OPTIONS} ${arg_DEFINES} -I${PROJECT_SOURCE_DIR}/include)
 endfunction()
 
+# -O0 is the level of the host's half, which need only compile; device code keeps its own, -O3.
 function(monolayer_compile_sm90 name source)
   if(NOT sm90 IN_LIST monolayer_targets)
     return()
@@ -64,7 +65,7 @@ function(monolayer_compile_sm90 name source)
   endif()
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.sm90.o)
   monolayer_gpu_object(${name} ${source} sm90 ${object} ${spill}
-    COMMAND ${NVCC} -x cu -c -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a
+    COMMAND ${NVCC} -x cu -c -O0 -std=c++20 -gencode arch=compute_90a,code=sm_90a
             --expt-relaxed-constexpr -fmad=false -Xptxas -v -MD -MF ${object}.d -MT ${object}
             ${arg_OPTIONS} ${arg_DEFINES} -I${PROJECT_SOURCE_DIR}/include)
 endfunction()

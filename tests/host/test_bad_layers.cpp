@@ -13,7 +13,7 @@ namespace {
 using T = sim::gfx950;
 using C = micro_layer<2>;
 using P = glm5<C>;
-constexpr auto value = error_code::bad_value, pointer = error_code::bad_pointer,
+constexpr auto bad_value = error_code::bad_value, bad_pointer = error_code::bad_pointer,
                shape = error_code::bad_shape, mismatch = error_code::mismatch;
 
 template <class Config>
@@ -68,11 +68,11 @@ struct changed {
 
 TEST_CASE("a layer's tensors are packed where they are right", "[pack]") {
   for (u64 kind : {P::dense, P::dense_listed, P::moe, P::moe_listed})
-    CHECK(told(value, kind, nothing) == "ok");
+    CHECK(told(bad_value, kind, nothing) == "ok");
   // A layer without an indexer needs none of its tensors, a dense one no experts.
-  CHECK(told(value, P::moe_listed, [](glm5_tensors& t) { t.index_q = t.index_k = t.index_weights = {}; }) ==
+  CHECK(told(bad_value, P::moe_listed, [](glm5_tensors& t) { t.index_q = t.index_k = t.index_weights = {}; }) ==
         "ok");
-  CHECK(told(value, P::dense, [](glm5_tensors& t) { t.router = {}, t.expert = {}; }) == "ok");
+  CHECK(told(bad_value, P::dense, [](glm5_tensors& t) { t.router = {}, t.expert = {}; }) == "ok");
 }
 
 TEST_CASE("a choice of experts leaves a dense layer whole", "[pack]") {
@@ -86,38 +86,38 @@ TEST_CASE("a choice of experts leaves a dense layer whole", "[pack]") {
 TEST_CASE("pack_layer refuses kinds, ranks and experts that do not exist", "[pack]") {
   glm5_tensor_store store(layer<C>(false));
   CHECK(glm5_host<T, C>::pack_layer(4, store.tensors, 0).why().text() == "kind: seen 4, wanted below 4");
-  CHECK(told(value, P::moe, nothing, 2) == "rank: seen 2, wanted 0..1");
-  CHECK(told(value, P::moe, nothing, -1) == "rank: seen -1, wanted 0..1");
-  CHECK(told(value, P::moe, nothing, 0, {0, 8}) == "experts: seen 8, wanted 0..7");
-  CHECK(told(value, P::moe, nothing, 0, {-1}) == "experts: seen -1, wanted 0..7");
+  CHECK(told(bad_value, P::moe, nothing, 2) == "rank: seen 2, wanted 0..1");
+  CHECK(told(bad_value, P::moe, nothing, -1) == "rank: seen -1, wanted 0..1");
+  CHECK(told(bad_value, P::moe, nothing, 0, {0, 8}) == "experts: seen 8, wanted 0..7");
+  CHECK(told(bad_value, P::moe, nothing, 0, {-1}) == "experts: seen -1, wanted 0..7");
 }
 
 TEST_CASE("pack_layer refuses missing tensors", "[pack]") {
-  CHECK(told(pointer, P::moe, [](auto& t) { t.input_norm = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.input_norm = nullptr; }) ==
         "input_norm: seen null, wanted the vector");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.post_norm = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.post_norm = nullptr; }) ==
         "post_norm: seen null, wanted the vector");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.q_a_norm = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.q_a_norm = nullptr; }) ==
         "q_a_norm: seen null, wanted the vector");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.kv_a_norm = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.kv_a_norm = nullptr; }) ==
         "kv_a_norm: seen null, wanted the vector");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.kv_b.data = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.kv_b.data = nullptr; }) ==
         "kv_b: seen null, wanted the matrix");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.index_k_norm_bias = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.index_k_norm_bias = nullptr; }) ==
         "index_k_norm_bias: seen null, wanted the vector");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.index_q = {}; }) == "index_q: seen null, wanted the matrix");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.router_bias = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.index_q = {}; }) == "index_q: seen null, wanted the matrix");
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.router_bias = nullptr; }) ==
         "router_bias: seen null, wanted the vector");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.expert = {}; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.expert = {}; }) ==
         "expert: seen no function, wanted one that returns an expert");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.shared.up.data = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.shared.up.data = nullptr; }) ==
         "shared.up: seen null, wanted the matrix");
   // The tensors of the other kind of MLP.
-  CHECK(told(pointer, P::moe, [](auto& t) { t.router = {}; }) == "router: seen null, wanted the matrix");
-  CHECK(told(pointer, P::dense, [](auto& t) { t.dense = {}; }) == "dense.gate: seen null, wanted the matrix");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.q_a.scales = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.router = {}; }) == "router: seen null, wanted the matrix");
+  CHECK(told(bad_pointer, P::dense, [](auto& t) { t.dense = {}; }) == "dense.gate: seen null, wanted the matrix");
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.q_a.scales = nullptr; }) ==
         "q_a.scales: seen null, wanted f32 scales for fp8_block<128, 128>");
-  CHECK(told(pointer, P::moe, [](auto& t) { t.shared.down.block_scales = nullptr; }) ==
+  CHECK(told(bad_pointer, P::moe, [](auto& t) { t.shared.down.block_scales = nullptr; }) ==
         "shared.down.block_scales: seen null, wanted e8m0 scales");
 }
 
@@ -154,35 +154,35 @@ TEST_CASE("pack_layer looks at every routed expert that it packs", "[pack]") {
   };
   const auto wide = [](expert_tensors& e) { e.gate.rows = 512; };
   CHECK(told(shape, P::moe, with(3, wide)) == "expert 3.gate: seen 512 x 256, wanted 256 x 256");
-  CHECK(told(pointer, P::moe, with(3, [](expert_tensors& e) { e.down = {}; })) ==
+  CHECK(told(bad_pointer, P::moe, with(3, [](expert_tensors& e) { e.down = {}; })) ==
         "expert 3.down: seen null, wanted the matrix");
   CHECK(told(shape, P::moe, with(4, wide)) == "ok");  // not one of the chosen
 }
 
 TEST_CASE("pack_layer refuses codes and factors that are no numbers", "[pack]") {
   changed c;
-  CHECK(told(value, P::moe, [&](auto& t) { c.code(t.q_a, 5, 77, 0x7f); }) ==
+  CHECK(told(bad_value, P::moe, [&](auto& t) { c.code(t.q_a, 5, 77, 0x7f); }) ==
         "q_a at row 5, column 77: seen NaN, wanted a number");
-  CHECK(told(value, P::moe, [&](auto& t) { c.code(t.index_k, 1, 2, 0xff); }) ==
+  CHECK(told(bad_value, P::moe, [&](auto& t) { c.code(t.index_k, 1, 2, 0xff); }) ==
         "index_k at row 1, column 2: seen NaN, wanted a number");
   // Row 600 of q_b is row 88 of rank 1's.
-  CHECK(told(value, P::moe, [&](auto& t) { c.code(t.q_b, 600, 0, 0x7f); }) ==
+  CHECK(told(bad_value, P::moe, [&](auto& t) { c.code(t.q_b, 600, 0, 0x7f); }) ==
         "q_b at row 88, column 0: seen NaN, wanted a number");
   CHECK(told(
-            value, P::moe, [&](auto& t) { c.code(t.q_b, 600, 0, 0x7f); }, 0) == "ok");  // nor rank 0's
-  CHECK(told(value, P::moe, [&](auto& t) { c.code(t.kv_b, 513, 3, 0x7f); }) ==
+            bad_value, P::moe, [&](auto& t) { c.code(t.q_b, 600, 0, 0x7f); }, 0) == "ok");  // nor rank 0's
+  CHECK(told(bad_value, P::moe, [&](auto& t) { c.code(t.kv_b, 513, 3, 0x7f); }) ==
         "w_uk at row 1, column 3: seen NaN, wanted a number");
   const float infinite = bits_to_float(0x7f800000u), nan = bits_to_float(0x7fc00000u);
-  CHECK(told(value, P::moe, [&](auto& t) { c.scale(t.q_a, 2, 1, infinite); }) ==
+  CHECK(told(bad_value, P::moe, [&](auto& t) { c.scale(t.q_a, 2, 1, infinite); }) ==
         "q_a scale of row 0, column 128: seen inf, wanted a finite number");
   CHECK(told(
-            value, P::moe, [&](auto& t) { c.scale(t.o, 8, 5, nan); }, 0) ==
+            bad_value, P::moe, [&](auto& t) { c.scale(t.o, 8, 5, nan); }, 0) ==
         "o scale of row 128, column 128: seen nan, wanted a finite number");
-  CHECK(told(value, P::moe, [&](auto& t) { c.block_scale(t.shared.down, 13, 255); }) ==
+  CHECK(told(bad_value, P::moe, [&](auto& t) { c.block_scale(t.shared.down, 13, 255); }) ==
         "shared.down scale at row 1, block 1: seen e8m0 255, wanted at most " +
             std::to_string(int(T::mxfp4_largest_scale)));
   CHECK(told(
-            value, P::moe, [&](auto& t) { c.block_scale(t.shared.down, 9, 255); }, 0) ==
+            bad_value, P::moe, [&](auto& t) { c.block_scale(t.shared.down, 9, 255); }, 0) ==
         "shared.down scale at row 1, block 1: seen e8m0 255, wanted at most " +
             std::to_string(int(T::mxfp4_largest_scale)));
 }
@@ -190,22 +190,22 @@ TEST_CASE("pack_layer refuses codes and factors that are no numbers", "[pack]") 
 TEST_CASE("pack_layer refuses factors by channel that are missing or no numbers", "[pack]") {
   using channel = with_mxfp4_layer<C>;
   changed c;
-  CHECK(told<channel>(value, P::moe, nothing) == "ok");
-  CHECK(told<channel>(pointer, P::moe, [](auto& t) { t.kv_b.scales = nullptr; }) ==
+  CHECK(told<channel>(bad_value, P::moe, nothing) == "ok");
+  CHECK(told<channel>(bad_pointer, P::moe, [](auto& t) { t.kv_b.scales = nullptr; }) ==
         "kv_b.scales: seen null, wanted f32 scales by row");
-  CHECK(told<channel>(value, P::moe, [&](auto& t) {
+  CHECK(told<channel>(bad_value, P::moe, [&](auto& t) {
           c.scale(t.q_b, 1024, 512 + 7, bits_to_float(0xff800000u));
         }) == "q_b scale of row 7, column 0: seen -inf, wanted a finite number");
-  CHECK(told<channel>(pointer, P::moe, [](auto& t) { t.o.scales = nullptr; }) ==
+  CHECK(told<channel>(bad_pointer, P::moe, [](auto& t) { t.o.scales = nullptr; }) ==
         "o.scales: seen null, wanted f32 scales for fp8_channel");
 }
 
 namespace {
 
-const void* address(std::uintptr_t at) { return reinterpret_cast<const void*>(at); }
+const void* placed(std::uintptr_t at) { return reinterpret_cast<const void*>(at); }
 
 template <class V>
-V* address_of(std::uintptr_t at) {
+V* placed_at(std::uintptr_t at) {
   return reinterpret_cast<V*>(at);
 }
 
@@ -213,9 +213,9 @@ bound_glm5<C> bound(u64 kind, int rank) {
   bound_glm5<C> b;
   for (int id = 0; id < P::data_count; ++id)
     if (const auto h = glm5_host<T, C>::header_of(kind, id, rank))
-      b.data[std::size_t(id)] = {*h, address(0x10000 + std::uintptr_t(id) * 0x100)};
-  b.kv_cache = const_cast<void*>(address(0x90000));
-  b.index_cache = const_cast<void*>(address(0xa0000));
+      b.data[std::size_t(id)] = {*h, placed(0x10000 + std::uintptr_t(id) * 0x100)};
+  b.kv_cache = const_cast<void*>(placed(0x90000));
+  b.index_cache = const_cast<void*>(placed(0xa0000));
   return b;
 }
 /// What bind_glm5 says of a layer of that kind after `change`.
@@ -246,30 +246,30 @@ TEST_CASE("a layer's entry holds its data in the order of the program", "[bind]"
 TEST_CASE("bind_glm5 refuses kinds, ranks and memory that cannot be", "[bind]") {
   CHECK(bind_glm5<T, C>(4, bound(P::moe, 1), 1).why().text() == "kind: seen 4, wanted below 4");
   CHECK(told_bound(
-            value, P::moe, [](auto&) {}, 2) == "rank: seen 2, wanted 0..1");
+            bad_value, P::moe, [](auto&) {}, 2) == "rank: seen 2, wanted 0..1");
   CHECK(told_bound(
-            value, P::moe, [](auto&) {}, -1) == "rank: seen -1, wanted 0..1");
-  CHECK(told_bound(pointer, P::moe, [](auto& b) { b.kv_cache = nullptr; }) ==
+            bad_value, P::moe, [](auto&) {}, -1) == "rank: seen -1, wanted 0..1");
+  CHECK(told_bound(bad_pointer, P::moe, [](auto& b) { b.kv_cache = nullptr; }) ==
         "kv_cache: seen null, wanted 16 bytes");
-  CHECK(told_bound(pointer, P::moe, [](auto& b) { b.kv_cache = const_cast<void*>(address(0x90008)); }) ==
+  CHECK(told_bound(bad_pointer, P::moe, [](auto& b) { b.kv_cache = const_cast<void*>(placed(0x90008)); }) ==
         "kv_cache: seen an address that is 8 modulo 16, wanted 16-byte alignment");
-  CHECK(told_bound(pointer, P::moe, [](auto& b) { b.index_cache = nullptr; }) ==
+  CHECK(told_bound(bad_pointer, P::moe, [](auto& b) { b.index_cache = nullptr; }) ==
         "index_cache: seen null, wanted 16 bytes");
-  CHECK(told_bound(pointer, P::dense, [](auto& b) { b.index_cache = const_cast<void*>(address(0xa0004)); }) ==
+  CHECK(told_bound(bad_pointer, P::dense, [](auto& b) { b.index_cache = const_cast<void*>(placed(0xa0004)); }) ==
         "index_cache: seen an address that is 4 modulo 16, wanted 16-byte alignment");
-  CHECK(told_bound(pointer, P::moe_listed, [](auto& b) { b.index_cache = nullptr; }) == "ok");
-  CHECK(told_bound(pointer, P::moe, [](auto& b) { b.picks_out = address_of<int>(0xb0002); }) ==
+  CHECK(told_bound(bad_pointer, P::moe_listed, [](auto& b) { b.index_cache = nullptr; }) == "ok");
+  CHECK(told_bound(bad_pointer, P::moe, [](auto& b) { b.picks_out = placed_at<int>(0xb0002); }) ==
         "picks_out: seen an address that is 2 modulo 4, wanted 4-byte alignment");
-  CHECK(told_bound(pointer, P::moe_listed, [](auto& b) { b.picks_out = address_of<int>(0xb0000); }) ==
+  CHECK(told_bound(bad_pointer, P::moe_listed, [](auto& b) { b.picks_out = placed_at<int>(0xb0000); }) ==
         "picks_out: seen memory for picks, wanted null: this kind of layer picks nothing");
 }
 
 TEST_CASE("bind_glm5 refuses weights of another rank, kind, place or target", "[bind]") {
   CHECK(told_bound(
             mismatch, P::moe, [](auto&) {}, 0) == "input_norm.rank: seen 1, wanted 0");
-  CHECK(told_bound(pointer, P::moe, [](auto& b) { b.data[P::o_weights].data = nullptr; }) ==
+  CHECK(told_bound(bad_pointer, P::moe, [](auto& b) { b.data[P::o_weights].data = nullptr; }) ==
         "o: seen null, wanted packed weights");
-  CHECK(told_bound(pointer, P::moe, [](auto& b) { b.data[P::uk_weights].data = address(0x10008); }) ==
+  CHECK(told_bound(bad_pointer, P::moe, [](auto& b) { b.data[P::uk_weights].data = placed(0x10008); }) ==
         "w_uk: seen a misaligned address, wanted 16-byte alignment");
   CHECK(told_bound(mismatch, P::moe, [](auto& b) {
           b.data[P::shared_gate_up].header = b.data[P::routed_gate_up].header;

@@ -13,23 +13,23 @@ using C = small_slices<2>;
 using P = slices<C>;
 using packer = slice_packer<T, C>;
 
-const void* address(std::uintptr_t at) { return reinterpret_cast<const void*>(at); }
+const void* placed(std::uintptr_t at) { return reinterpret_cast<const void*>(at); }
 
 slice_a_weights good_a() {
-  return {address(0x1000),
-          {header_for<T, P::q_a_stage::weights>(C::q_lora, 1, 2, 1), address(0x2000)},
-          address(0x3000),
-          {header_for<T, P::q_b_stage::weights>(P::q_columns, 1, 2, 1), address(0x4000)},
-          const_cast<void*>(address(0x5000))};
+  return {placed(0x1000),
+          {header_for<T, P::q_a_stage::weights>(C::q_lora, 1, 2, 1), placed(0x2000)},
+          placed(0x3000),
+          {header_for<T, P::q_b_stage::weights>(P::q_columns, 1, 2, 1), placed(0x4000)},
+          const_cast<void*>(placed(0x5000))};
 }
 slice_b_weights good_b() {
-  return {address(0x1000),
-          {header_for<T, P::router_stage::weights>(C::router_splits * C::experts, 1, 2, 1), address(0x2000)},
-          address(0x3000),
-          {packer::gate_up_header(1, 1), address(0x4000)},
-          {packer::down_header(1, 1), address(0x5000)},
-          {packer::gate_up_header(C::experts, 1), address(0x6000)},
-          {packer::down_header(C::experts, 1), address(0x7000)}};
+  return {placed(0x1000),
+          {header_for<T, P::router_stage::weights>(C::router_splits * C::experts, 1, 2, 1), placed(0x2000)},
+          placed(0x3000),
+          {packer::gate_up_header(1, 1), placed(0x4000)},
+          {packer::down_header(1, 1), placed(0x5000)},
+          {packer::gate_up_header(C::experts, 1), placed(0x6000)},
+          {packer::down_header(C::experts, 1), placed(0x7000)}};
 }
 
 template <class F>
@@ -49,7 +49,7 @@ std::string told_b(error_code code, F change) {
   return r.why().text();
 }
 
-constexpr auto pointer = error_code::bad_pointer, mismatch = error_code::mismatch;
+constexpr auto bad_pointer = error_code::bad_pointer, mismatch = error_code::mismatch;
 
 }  // namespace
 
@@ -76,28 +76,28 @@ TEST_CASE("a slice's entry holds its weights in the order of the kind", "[slices
 }
 
 TEST_CASE("slice A refuses missing and misaligned memory", "[slices]") {
-  CHECK(told_a(pointer, [](auto& w) { w.input_norm = nullptr; }) == "input_norm: seen null, wanted 1024 bytes");
-  CHECK(told_a(pointer, [](auto& w) { w.input_norm = address(0x1002); }) ==
+  CHECK(told_a(bad_pointer, [](auto& w) { w.input_norm = nullptr; }) == "input_norm: seen null, wanted 1024 bytes");
+  CHECK(told_a(bad_pointer, [](auto& w) { w.input_norm = placed(0x1002); }) ==
         "input_norm: seen an address that is 2 modulo 16, wanted 16-byte alignment");
-  CHECK(told_a(pointer, [](auto& w) { w.q_a_norm = nullptr; }) == "q_a_norm: seen null, wanted 512 bytes");
-  CHECK(told_a(pointer, [](auto& w) { w.q = nullptr; }) == "q: seen null, wanted 16 bytes");
-  CHECK(told_a(pointer, [](auto& w) { w.q = const_cast<void*>(address(0x5008)); }) ==
+  CHECK(told_a(bad_pointer, [](auto& w) { w.q_a_norm = nullptr; }) == "q_a_norm: seen null, wanted 512 bytes");
+  CHECK(told_a(bad_pointer, [](auto& w) { w.q = nullptr; }) == "q: seen null, wanted 16 bytes");
+  CHECK(told_a(bad_pointer, [](auto& w) { w.q = const_cast<void*>(placed(0x5008)); }) ==
         "q: seen an address that is 8 modulo 16, wanted 16-byte alignment");
-  CHECK(told_a(pointer, [](auto& w) { w.q_a.data = nullptr; }) == "q_a: seen null, wanted packed weights");
-  CHECK(told_a(pointer, [](auto& w) { w.q_b.data = address(0x4008); }) ==
+  CHECK(told_a(bad_pointer, [](auto& w) { w.q_a.data = nullptr; }) == "q_a: seen null, wanted packed weights");
+  CHECK(told_a(bad_pointer, [](auto& w) { w.q_b.data = placed(0x4008); }) ==
         "q_b: seen a misaligned address, wanted 16-byte alignment");
 }
 
 TEST_CASE("slice B refuses missing memory", "[slices]") {
-  CHECK(told_b(pointer, [](auto& w) { w.post_norm = nullptr; }) == "post_norm: seen null, wanted 1024 bytes");
-  CHECK(told_b(pointer, [](auto& w) { w.router_bias = nullptr; }) == "router_bias: seen null, wanted 64 bytes");
-  CHECK(told_b(pointer, [](auto& w) { w.router.data = nullptr; }) == "router: seen null, wanted packed weights");
-  CHECK(told_b(pointer, [](auto& w) { w.shared_gate_up.data = nullptr; }) ==
+  CHECK(told_b(bad_pointer, [](auto& w) { w.post_norm = nullptr; }) == "post_norm: seen null, wanted 1024 bytes");
+  CHECK(told_b(bad_pointer, [](auto& w) { w.router_bias = nullptr; }) == "router_bias: seen null, wanted 64 bytes");
+  CHECK(told_b(bad_pointer, [](auto& w) { w.router.data = nullptr; }) == "router: seen null, wanted packed weights");
+  CHECK(told_b(bad_pointer, [](auto& w) { w.shared_gate_up.data = nullptr; }) ==
         "shared_gate_up: seen null, wanted packed weights");
-  CHECK(told_b(pointer, [](auto& w) { w.shared_down.data = nullptr; }) == "shared_down: seen null, wanted packed weights");
-  CHECK(told_b(pointer, [](auto& w) { w.routed_gate_up.data = nullptr; }) ==
+  CHECK(told_b(bad_pointer, [](auto& w) { w.shared_down.data = nullptr; }) == "shared_down: seen null, wanted packed weights");
+  CHECK(told_b(bad_pointer, [](auto& w) { w.routed_gate_up.data = nullptr; }) ==
         "routed_gate_up: seen null, wanted packed weights");
-  CHECK(told_b(pointer, [](auto& w) { w.routed_down.data = nullptr; }) == "routed_down: seen null, wanted packed weights");
+  CHECK(told_b(bad_pointer, [](auto& w) { w.routed_down.data = nullptr; }) == "routed_down: seen null, wanted packed weights");
 }
 
 TEST_CASE("weights packed for another kernel are refused, field by field", "[slices]") {

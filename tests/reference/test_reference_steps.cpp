@@ -15,9 +15,9 @@ namespace {
 
 constexpr double order_of_sums = 1e-12;
 
-ref::glm5_geometry odd_sizes() { return {96, 64, 160, 24, 8, 40, 2, 3, 32, 5, 8, 2, 32, 64}; }
+ref::glm5_geometry uneven_sizes() { return {96, 64, 160, 24, 8, 40, 2, 3, 32, 5, 8, 2, 32, 64}; }
 
-ref::step_options exact() {
+ref::step_options without_rounding() {
   ref::step_options o;
   o.points = ref::glm5_rounding::exact();
   return o;
@@ -38,7 +38,7 @@ ref::batch some_rows(const ref::batch& b, const std::vector<int>& rows) {
 }  // namespace
 
 TEST_CASE("decoding from caches gives what the whole sequence gives", "[reference]") {
-  const ref::glm5_geometry g = odd_sizes();
+  const ref::glm5_geometry g = uneven_sizes();
   const ref::glm5_layer layer = ref::make_glm5_layer(g, 121);
   const ref::batch h = ref::random_activations(12, g.hidden, 122);
   for (const auto fmt : {ref::cache_format::exact, ref::cache_format::bf16, ref::cache_format::fp8}) {
@@ -70,10 +70,10 @@ TEST_CASE("decoding from caches gives what the whole sequence gives", "[referenc
 }
 
 TEST_CASE("lists decide what is attended to", "[reference]") {
-  const ref::glm5_geometry g = odd_sizes();
+  const ref::glm5_geometry g = uneven_sizes();
   ref::glm5_layer layer = ref::make_glm5_layer(g, 131, {.dense = true});
   const ref::batch h = ref::random_activations(8, g.hidden, 132);
-  const auto own = ref::prefill(g, layer, h, exact());
+  const auto own = ref::prefill(g, layer, h, without_rounding());
   for (int t = 0; t < 8; ++t) {
     REQUIRE(own.lists[t].size() == static_cast<std::size_t>(std::min(t + 1, g.index_topk)));
     REQUIRE(std::is_sorted(own.lists[t].begin(), own.lists[t].end()));
@@ -83,13 +83,13 @@ TEST_CASE("lists decide what is attended to", "[reference]") {
 
   // A layer without an indexer, with the lists handed in: in any order, with -1 between.
   layer.indexer.reset();
-  REQUIRE_THROWS_AS(ref::prefill(g, layer, h, exact()), std::invalid_argument);
+  REQUIRE_THROWS_AS(ref::prefill(g, layer, h, without_rounding()), std::invalid_argument);
   ref::token_lists lists = own.lists;
   for (auto& list : lists) {
     std::reverse(list.begin(), list.end());
     list.insert(list.begin() + 1, -1);
   }
-  ref::step_options o = exact();
+  ref::step_options o = without_rounding();
   o.lists = &lists;
   const auto handed = ref::prefill(g, layer, h, o);
   REQUIRE(ref::relative_l2(handed.out, own.out) < order_of_sums);
@@ -109,7 +109,7 @@ TEST_CASE("lists decide what is attended to", "[reference]") {
 }
 
 TEST_CASE("earlier tokens don't depend on later ones", "[reference]") {
-  const ref::glm5_geometry g = odd_sizes();
+  const ref::glm5_geometry g = uneven_sizes();
   const ref::glm5_layer layer = ref::make_glm5_layer(g, 141);
   ref::batch h = ref::random_activations(9, g.hidden, 142);
   const auto before = ref::prefill(g, layer, h);
@@ -135,7 +135,7 @@ TEST_CASE("the ranks' parts of a layer sum to the whole", "[reference]") {
                                                           .dense_mlp = fmt,
                                                           .how = {false, true, true},
                                                           .dense = dense});
-      ref::step_options o = exact();
+      ref::step_options o = without_rounding();
       const auto whole = ref::prefill(g, layer, h, o);
       o.tp = 4;
       REQUIRE(ref::relative_l2(ref::prefill(g, layer, h, o).out, whole.out) < order_of_sums);
@@ -148,7 +148,7 @@ TEST_CASE("the ranks' parts of a layer sum to the whole", "[reference]") {
       part.heads /= 4;
       for (int rank = 0; rank < 4; ++rank) {
         const ref::glm5_layer mine = ref::layer_of_rank(g, layer, rank, 4);
-        const auto s = ref::prefill(part, mine, h, exact());
+        const auto s = ref::prefill(part, mine, h, without_rounding());
         REQUIRE(s.scores == whole.scores);
         for (std::size_t i = 0; i < attn.values.size(); ++i) attn.values[i] += s.attn.values[i];
         const ref::expert& e = dense ? *mine.dense : mine.experts.get(3);
@@ -160,25 +160,25 @@ TEST_CASE("the ranks' parts of a layer sum to the whole", "[reference]") {
 }
 
 TEST_CASE("each rounding point of the layer rounds, and exact rounds nothing", "[reference]") {
-  const ref::glm5_geometry g = odd_sizes();
+  const ref::glm5_geometry g = uneven_sizes();
   const ref::glm5_layer layer = ref::make_glm5_layer(g, 161);
   ref::batch h = ref::random_activations(4, g.hidden, 162);
   for (auto& v : h.values) v *= 1.0001;  // no longer bf16
-  const auto none = ref::prefill(g, layer, h, exact());
+  const auto none = ref::prefill(g, layer, h, without_rounding());
   using points = ref::glm5_rounding;
   for (const auto point :
        {&points::input, &points::norm, &points::q_a, &points::q_a_norm, &points::q, &points::ql, &points::p,
         &points::ol, &points::o, &points::wire, &points::mid, &points::act, &points::out}) {
-    ref::step_options o = exact();
+    ref::step_options o = without_rounding();
     o.points.*point = true;
     const double error = ref::relative_l2(ref::prefill(g, layer, h, o).out, none.out);
     REQUIRE((error > 1e-5 && error < 1e-2));
   }
-  ref::step_options o = exact();
+  ref::step_options o = without_rounding();
   o.points.index_q = true;
   REQUIRE(ref::prefill(g, layer, h, o).index_q.values == ref::rounded_to_bf16(none.index_q).values);
   for (const auto fmt : {ref::cache_format::bf16, ref::cache_format::fp8}) {
-    o = exact();
+    o = without_rounding();
     o.points.cache = o.points.index_cache = fmt;
     const auto s = ref::prefill(g, layer, h, o);
     const double step = fmt == ref::cache_format::bf16 ? 0x1p-9 : 0x1p-5;
@@ -200,7 +200,7 @@ TEST_CASE("each rounding point of the layer rounds, and exact rounds nothing", "
 }
 
 TEST_CASE("given values replace the reference's own from there on", "[reference]") {
-  const ref::glm5_geometry g = odd_sizes();
+  const ref::glm5_geometry g = uneven_sizes();
   const ref::glm5_layer layer = ref::make_glm5_layer(g, 191);
   const ref::batch h = ref::random_activations(8, g.hidden, 192);
   const auto plain = ref::prefill(g, layer, h),
@@ -240,7 +240,7 @@ TEST_CASE("given values replace the reference's own from there on", "[reference]
 }
 
 TEST_CASE("small inputs make the eps of each of the layer's norms visible", "[reference]") {
-  const ref::glm5_geometry g = odd_sizes();
+  const ref::glm5_geometry g = uneven_sizes();
   const ref::glm5_layer layer = ref::make_glm5_layer(
       g, 171, {.q_a_gain = 1e-3, .kv_a_gain = 1e-3, .index_k_gain = 1e-3, .o_gain = 1e-3});
   const ref::batch h = ref::random_activations(4, g.hidden, 172, 1e-3);

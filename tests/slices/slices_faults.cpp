@@ -7,9 +7,6 @@ using namespace monolayer::test;
 
 using T = sim::TARGET;
 
-extern template void monolayer::test::enqueue<T, slices<tiny_slices<1>>>(sim::machine&, const launch_params&, int);
-extern template void monolayer::test::enqueue<T, slices<tiny_slices<4>>>(sim::machine&, const launch_params&, int);
-
 namespace {
 
 constexpr u64 local_deadline = 200'000'000, peer_deadline = 20'000'000'000;
@@ -82,7 +79,7 @@ std::vector<status> reset_all(L& l, int other = -1) {
 }
 
 template <class R>
-const outcome& expected_of(const R& r) {
+const outcome& without_faults(const R& r) {
   static const outcome o = r.run({});
   MUST_RUN(o);
   return o;
@@ -105,7 +102,7 @@ struct tally {
 /// `stopped`: the rank whose launch never ends, -1: none.
 template <class L>
 void aftermath(L& l, const sim::report& report, int stopped, tally& t) {
-  const auto& expected = expected_of(l.of);
+  const auto& expected = without_faults(l.of);
   constexpr int ranks = int(std::size(decltype(l.s.of){}));
   INFO(report.text);
   REQUIRE(report.ok);
@@ -252,7 +249,7 @@ TEST_CASE("a word of a peer may be later than blocks of one GPU wait for each ot
     const outcome o = r.run(s);
     MUST_RUN(o);
     for (const device_state& state : o.states) CHECK(state.failed.word == 0);
-    CHECK(r.difference(o, expected_of(r)) == "");
+    CHECK(r.difference(o, without_faults(r)) == "");
   }
 }
 
@@ -267,7 +264,7 @@ TEST_CASE("a slow rank changes nothing", "[faults]") {
   const auto& r = layers<4>();
   const outcome o = r.run(faulty({{.kind = sim::fault_kind::slow_rank, .rank = 2}}, 5));
   MUST_RUN(o);
-  CHECK(r.difference(o, expected_of(r)) == "");
+  CHECK(r.difference(o, without_faults(r)) == "");
 }
 
 TEST_CASE("reset refuses ranks of different programs and changes nothing then", "[faults]") {

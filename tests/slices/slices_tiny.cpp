@@ -6,9 +6,6 @@ using namespace monolayer::test;
 
 using T = sim::TARGET;
 
-template void monolayer::test::enqueue<T, slices<tiny_slices<1>>>(sim::machine&, const launch_params&, int);
-template void monolayer::test::enqueue<T, slices<tiny_slices<4>>>(sim::machine&, const launch_params&, int);
-
 namespace {
 
 template <int TP>

@@ -82,6 +82,7 @@ struct engine {
   void pause();
   void park(wave& w);
   void rendezvous(op what, u64 u0 = 0, u64 u1 = 0, u64 u2 = 0);
+  [[noreturn]] void divergent(const wave& w, int lane, op what);
   void complete(wave& w);  // executes w.current; releases the lanes or blocks the wave
   void release_lanes(wave& w);
   void redraw(wave& w) {

@@ -11,8 +11,9 @@
 // so device code must not own anything.
 #pragma once
 
-#include "monolayer/arch/sim/access.hpp"
 #include "monolayer/arch/sim/engine.hpp"
+#ifndef MONOLAYER_SIM_ELSEWHERE  // defined by a program that links the machine's inside from a library of its own
+#include "monolayer/arch/sim/access.hpp"
 #include "monolayer/arch/sim/idle.hpp"
 #include "monolayer/arch/sim/lds.hpp"
 #include "monolayer/arch/sim/memory.hpp"
@@ -22,6 +23,7 @@
 #include "monolayer/arch/sim/shadow.hpp"
 #include "monolayer/arch/sim/stores.hpp"
 #include "monolayer/arch/sim/wave_ops.hpp"
+#endif
 
 namespace monolayer::sim {
 
