@@ -268,7 +268,7 @@ TEST_CASE("more epochs", "[.long][long]") {
 }
 
 TEST_CASE("the same bits over seeds", "[seeds]") {
-  seeds(pair_of_layers<1>(), 2, 4);
+  seeds(pair_of_layers<1>(), 2, 8);
   seeds(pair_of_layers<4>(), 2, 2);
 }
 TEST_CASE("the same bits over many seeds", "[.long][long]") {
