@@ -148,13 +148,13 @@ struct chain {
 // ---- between ranks
 
 /// Pushes the columns of a tile: from the scratch that this block's reduce of the same tile filled, or from staged rows.
-template <int Columns, int Box, int Scratch, class Input>
+template <int Columns, int Tiles, int Box, int Scratch, class Input>
 struct push_stage {
   using input = Input;
   using weights = void;
   template <class Block>
   MONOLAYER_DEVICE static bool run_tile(Block& b, int tile) {
-    constexpr int width = Columns / 128;
+    constexpr int width = Columns / Tiles;
     const auto out = mailbox_view<Block, Box>::current(b);
     for (int i = Block::thread(); i < b.live * width / 2; i += Block::threads) {
       const int j = i / (width / 2), column = tile * width + i % (width / 2) * 2;
@@ -170,13 +170,13 @@ struct push_stage {
 };
 
 /// Sums over the ranks, divided by their number, into scratch or published as the residual stream.
-template <int Columns, int Box, int To>
+template <int Columns, int Tiles, int Box, int To>
 struct reduce_stage {
   using input = inputs::none;
   using weights = void;
   template <class Block>
   MONOLAYER_DEVICE static bool run_tile(Block& b, int tile) {
-    constexpr int width = Columns / 128;
+    constexpr int width = Columns / Tiles;
     const auto sums = mailbox_view<Block, Box>::current(b);
     const auto out = slot_view<T, typename Block::program, To>::current(b);
     for (int i = Block::thread(); i < b.live * width / 8; i += Block::threads) {
@@ -193,7 +193,7 @@ struct reduce_stage {
 };
 
 /// Each tile's scratch is one block's in all stages of the first kind, so only that block's barriers order its accesses.
-template <int Columns, int Ranks>
+template <int Columns, int Ranks, int Tiles>
 struct exchange {
   enum slot_id { box0, box1, scratch, hidden, slot_count };
   template <bool Norm>
@@ -212,10 +212,13 @@ struct exchange {
       return true;
     }
   };
-  using codes = code_list<push_stage<Columns, box0, scratch, inputs::none>, reduce_stage<Columns, box0, scratch>,
-                          push_stage<Columns, box1, scratch, inputs::none>, reduce_stage<Columns, box1, scratch>,
-                          push_stage<Columns, box0, -1, staged_hidden<false>>,
-                          push_stage<Columns, box0, -1, staged_hidden<true>>, reduce_stage<Columns, box0, hidden>>;
+  template <int Box, int Scratch, class Input>
+  using push = push_stage<Columns, Tiles, Box, Scratch, Input>;
+  template <int Box, int To>
+  using reduce = reduce_stage<Columns, Tiles, Box, To>;
+  using codes = code_list<push<box0, scratch, inputs::none>, reduce<box0, scratch>, push<box1, scratch, inputs::none>,
+                          reduce<box1, scratch>, push<box0, -1, staged_hidden<false>>, push<box0, -1, staged_hidden<true>>,
+                          reduce<box0, hidden>>;
   static constexpr program_info make_info() {
     program_info p{};
     p.max_rows = 8;
@@ -224,14 +227,14 @@ struct exchange {
     for (int s : {box0, box1}) {
       p.slots[s].type = element::bf16;
       p.slots[s].columns = Columns;
-      p.slots[s].parts = 128;
+      p.slots[s].parts = Tiles;
       p.slots[s].scope = scope::peers;
       p.slots[s].transport = transport::tagged;
       p.slots[s].buffers = 2;
     }
     p.slots[scratch].type = p.slots[hidden].type = element::bf16;
     p.slots[scratch].columns = p.slots[hidden].columns = Columns;
-    p.slots[hidden].units = 128;
+    p.slots[hidden].units = Tiles;
     p.slots[hidden].buffers = 2;
     p.kind_count = 3;
     const int writes[3][4] = {{box0, -1, box1, -1}, {box0, hidden}, {box0, hidden}};
@@ -241,8 +244,8 @@ struct exchange {
       for (int i = 0; i < p.kinds[k].stage_count; ++i) {
         stage_info& s = p.kinds[k].stages[i];
         s.code = codes[k][i];
-        s.tiles = 128;
-        s.tile_columns = Columns / 128;
+        s.tiles = Tiles;
+        s.tile_columns = Columns / Tiles;
         s.writes = writes[k][i];
         if (k != 0 && i == 0) {
           s.reads[0].slot = hidden;
@@ -433,13 +436,13 @@ void measure_all(hipStream_t stream, int blocks, const char* name, bool without 
 }
 
 /// Ranks on one GPU, a stream each.
-template <int Columns, int Ranks>
+template <int Columns, int Ranks, int Tiles>
 void measure_exchange(double (&us)[3][6]) {
-  using program = exchange<Columns, Ranks>;
+  using program = exchange<Columns, Ranks, Tiles>;
   using memory = slot_layout<program, T::arrivals>;
   constexpr u64 scratch_at = memory::payload_offset(program::scratch), hidden_at = memory::payload_offset(program::hidden);
   constexpr u64 hidden_bytes = memory::buffer_bytes(program::hidden);
-  constexpr int blocks = Ranks == 1 ? 128 : 128 / Ranks;  // divides the tiles: a tile has one owner in all stages
+  constexpr int blocks = 128 / Ranks;  // divides the tiles: a tile has one owner in all stages
   check(prepare_device<T, program>().why());
   launch_params p[Ranks];
   hipStream_t streams[Ranks];
@@ -478,7 +481,7 @@ void measure_exchange(double (&us)[3][6]) {
   auto all_healthy = [&](const char* what) {
     bool good = true;
     for (int r = 0; r < Ranks; ++r) good &= healthy(p[r].state, what);
-    return verify(good, text("%s, %d ranks, %d columns: the launches ran", what, Ranks, Columns));
+    return verify(good, text("%s, %d ranks, %d tiles, %d columns: the launches ran", what, Ranks, Tiles, Columns));
   };
   for (int i = 0; i < 6; ++i) {
     const payload& q = payloads[i];
@@ -510,7 +513,7 @@ void measure_exchange(double (&us)[3][6]) {
         const std::vector<u16> out = fetch(reinterpret_cast<const u16*>(at), count);
         for (std::size_t c = 0; c < count; ++c) wrong += bf16_value(out[c]) != mean[c];
       }
-      if (!verify(wrong == 0, text("%s, %d ranks, %d KB: %d values wrong", name, Ranks, q.kb, wrong))) continue;
+      if (!verify(wrong == 0, text("%s, %d ranks, %d tiles, %d KB: %d values wrong", name, Ranks, Tiles, q.kb, wrong))) continue;
       const double layer = slope([&](int n) { return run(kind, n, q.rows); });
       if (!all_healthy(name)) return;
       us[kind][i] = kind == 0 ? layer / 2 : layer;
@@ -518,12 +521,12 @@ void measure_exchange(double (&us)[3][6]) {
   }
 }
 
-template <int Ranks>
+template <int Ranks, int Tiles>
 void measure_ranks(const char* label) {
   double us[3][6] = {};
-  measure_exchange<2048, Ranks>(us);
-  measure_exchange<4096, Ranks>(us);
-  measure_exchange<6144, Ranks>(us);
+  measure_exchange<2048, Ranks, Tiles>(us);
+  measure_exchange<4096, Ranks, Tiles>(us);
+  measure_exchange<6144, Ranks, Tiles>(us);
   const char* names[3] = {"exchange", "full, copy", "full, norm"};
   for (int kind = 0; kind < 3; ++kind) {
     std::printf("%-16s %-14s", label, names[kind]);
@@ -555,8 +558,11 @@ int main() {
   measure_all<staging::copy>(stream, blocks, "counted copy");
   measure_all<staging::norm>(stream, blocks, "counted norm");
   measure_all<staging::tagged>(stream, blocks, "tagged copy");
-  measure_ranks<1>("1 rank x 128");
-  measure_ranks<2>("2 ranks x 64");
-  measure_ranks<4>("4 ranks x 32");
+  // A tile a block, as 128 of a GPU's 132 blocks have it; then the tiles that a layer has, several a block.
+  measure_ranks<1, 128>("1 rank x 128");
+  measure_ranks<2, 64>("2 ranks x 64");
+  measure_ranks<4, 32>("4 ranks x 32");
+  measure_ranks<2, 128>("2 ranks, 2 tiles");
+  measure_ranks<4, 128>("4 ranks, 4 tiles");
   return verify.finish();
 }

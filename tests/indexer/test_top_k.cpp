@@ -17,7 +17,7 @@ void check(const std::vector<float>& scores, u64 seed) {
 }
 
 TEST_CASE("The picks of 2048 are a sort's") {
-  for (int n : {0, 1, 3, 5, 2047, 2048, 2049, 4096, 4097, 9000}) {
+  for (int n : {0, 1, 3, 5, 2047, 2048, 2049, 8192, 8193, 12000}) {
     CAPTURE(n);
     for (scores_kind kind : {scores_kind::normal, scores_kind::special}) check<2048>(make_scores(kind, n, 7), n + 1);
   }
@@ -67,18 +67,22 @@ TEST_CASE("Picks at both ends, in the bitmap's windows, and at the last index th
 
 // Where a thread clears the words of the bitmap that it has read (wave64), no barrier stands between two windows' worth
 // of indices for a reason; so only wave32 gets a second window.
-TEST_CASE("No barrier can be left out") {
-  for (scores_kind kind : {scores_kind::normal, scores_kind::all_equal}) {
-    const std::vector<float> scores = make_scores(kind, T::wave_size == 64 ? 60000 : 70000, 1);
-    const int syncs = run_top_k<T, 64, 128>(scores).syncs;
-    for (int skip = 0; skip < syncs; ++skip) {
-      bool found = false;
-      for (u64 seed = 1; seed <= 10 && !found; ++seed) {
-        const top_k_outcome got = run_top_k<T, 64, 128>(scores, seed, skip);
-        found = !got.report.ok || got.picks != reference_top_k(scores, 64);
-      }
-      CAPTURE(int(kind), skip, syncs);
-      CHECK(found);
+template <int K, int Capacity>
+void check_barriers(scores_kind kind) {
+  const std::vector<float> scores = make_scores(kind, T::wave_size == 64 ? 60000 : 70000, 1);
+  const int syncs = run_top_k<T, K, Capacity>(scores).syncs;
+  for (int skip = 0; skip < syncs; ++skip) {
+    bool found = false;
+    for (u64 seed = 1; seed <= 10 && !found; ++seed) {
+      const top_k_outcome got = run_top_k<T, K, Capacity>(scores, seed, skip);
+      found = !got.report.ok || got.picks != reference_top_k(scores, K);
     }
+    CAPTURE(int(kind), skip, syncs);
+    CHECK(found);
   }
+}
+TEST_CASE("No barrier can be left out") {
+  check_barriers<64, 128>(scores_kind::normal);  // too many survive the guess
+  check_barriers<512, 2048>(scores_kind::normal);
+  check_barriers<512, 2048>(scores_kind::all_equal);
 }
