@@ -513,7 +513,9 @@ void measure_exchange(double (&us)[3][6]) {
         const std::vector<u16> out = fetch(reinterpret_cast<const u16*>(at), count);
         for (std::size_t c = 0; c < count; ++c) wrong += bf16_value(out[c]) != mean[c];
       }
-      if (!verify(wrong == 0, text("%s, %d ranks, %d tiles, %d KB: %d values wrong", name, Ranks, Tiles, q.kb, wrong))) continue;
+      if (!verify(wrong == 0,
+                  text("%s, %d ranks, %d tiles, %d KB: %d values wrong", name, Ranks, Tiles, q.kb, wrong)))
+        continue;
       const double layer = slope([&](int n) { return run(kind, n, q.rows); });
       if (!all_healthy(name)) return;
       us[kind][i] = kind == 0 ? layer / 2 : layer;

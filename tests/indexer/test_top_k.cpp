@@ -17,7 +17,7 @@ void check(const std::vector<float>& scores, u64 seed) {
 }
 
 TEST_CASE("The picks of 2048 are a sort's") {
-  for (int n : {0, 1, 3, 5, 2047, 2048, 2049, 8192, 8193, 12000}) {
+  for (int n : {0, 1, 3, 5, 2047, 2048, 2049, 4096, 4097, 8192, 8193, 9000, 12000}) {
     CAPTURE(n);
     for (scores_kind kind : {scores_kind::normal, scores_kind::special}) check<2048>(make_scores(kind, n, 7), n + 1);
   }

@@ -115,8 +115,9 @@ struct top_k {
     return bits_to_float(key < 0x80000000u ? 0x80000000u | (0x80000000u - key) : key - 0x80000000u);
   }
 
-  // Scores are read in quads, several of which are on their way together. What happens to a score is written once and
-  // done to the first quad's registers, into which the others move up: unrolled, it would be there 16 times.
+  // Scores are read in quads, several of which are on their way together. Where few instructions are worth more than a
+  // short pass, what happens to a score is done to the first quad's registers, into which the others move up: unrolled, it
+  // would be there 16 times, as it is in gather().
   static constexpr int quads = 4;
   template <class Block, class Load4>
   MONOLAYER_DEVICE static void load_quads(int first, int n, Load4 load4, u32x4 (&v)[quads]) {
