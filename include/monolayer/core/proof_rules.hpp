@@ -294,36 +294,30 @@ constexpr defect find_mailbox_upstream(const program_info& p) {
   // Why two buffers then suffice: a rank pushes use n + 2 after it has read words of use n + 1 from every
   // peer (mailbox_read, and this rule on the rank itself), and a peer has sent these after all its tiles have
   // read use n.
+  const waits all(p);
   return each_read(p, [&](int k, int i, const stage_info&, const slot_read& r, const slot_info& s) {
     if (s.scope != scope::peers) return defect{};
-    const int late = late_write(p, r.slot, k, i, r.earlier, 1);
+    const int late = late_write(all, r.slot, k, i, r.earlier, 1);
     return late < 0 ? defect{} : defect{rule::mailbox_upstream, k, i, r.slot, late, late};
   });
 }
 
-constexpr defect find_reuse_in(const program_info& p, int kind) {
-  for (int i = 0; kind < p.kind_count && i < p.kinds[kind].stage_count; ++i)
-    for (const slot_read& r : p.kinds[kind].stages[i].reads) {
-      if (r.slot < 0) continue;
-      const int buffers = p.slots[r.slot].buffers;
-      int enough = buffers;
-      while (enough <= max_buffers && late_write(p, r.slot, kind, i, r.earlier, enough) >= 0) ++enough;
-      if (enough > buffers)
-        return {rule::reuse, kind, i, r.slot, buffers, enough <= max_buffers ? enough : 0};
-    }
-  return {};
-}
 constexpr defect find_reuse(const program_info& p) {
-  for (int k = 0; k < p.kind_count; ++k)
-    if (const defect d = find_reuse_in(p, k)) return d;
-  return {};
+  const waits all(p);
+  return each_read(p, [&](int k, int i, const stage_info&, const slot_read& r, const slot_info& s) {
+    int enough = s.buffers;
+    while (enough <= max_buffers && late_write(all, r.slot, k, i, r.earlier, enough) >= 0) ++enough;
+    return enough == s.buffers ? defect{}
+                               : defect{rule::reuse, k, i, r.slot, s.buffers, enough <= max_buffers ? enough : 0};
+  });
 }
 
 constexpr defect find_use_order(const program_info& p) {
   // A counter of arrivals knows how many came, not of which use. Also where nobody reads the slot.
+  const waits all(p);
   return each_write(p, [&](int k, int i, const stage_info& st, const slot_info& s) {
     if (s.transport == transport::tagged) return defect{};
-    const int late = late_write(p, st.writes, k, i, false, 1);
+    const int late = late_write(all, st.writes, k, i, false, 1);
     return late < 0 ? defect{} : defect{rule::use_order, k, i, st.writes, late, late};
   });
 }

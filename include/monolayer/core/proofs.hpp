@@ -146,20 +146,9 @@ constexpr refused::text<N> copied(const char* s) {
   return t;
 }
 
-/// One constant evaluation a rule, and of the longest one a kind: clang and nvcc limit the steps of each.
+/// One constant evaluation a rule: clang and nvcc limit the steps of each.
 template <class P, rule R>
 inline constexpr defect defect_of = find_defect(P::info, R);
-template <class P, int Kind>
-inline constexpr defect reuse_defect_of = find_reuse_in(P::info, Kind);
-template <class P>
-inline constexpr defect defect_of<P, rule::reuse> = [] {
-  static_assert(max_kinds == 4);
-  const defect found[] = {reuse_defect_of<P, 0>, reuse_defect_of<P, 1>, reuse_defect_of<P, 2>,
-                          reuse_defect_of<P, 3>};
-  for (const defect& d : found)
-    if (d) return d;
-  return defect{};
-}();
 
 template <class P, rule R>
 constexpr bool holds() {

@@ -9,7 +9,7 @@
 //
 // From layer to layer only the newest use of each slot matters. So a layer of kind k is a monotone function
 // on the vector of what the slots' newest writers have, and the worst vector over all sequences of kinds is a
-// fixed point, as in data flow analysis: each of 16 entries can only fall twice, so it ends, and it holds for
+// fixed point, as in data flow analysis: each entry can only fall twice, so it ends, and it holds for
 // spans of any length. It errs on one side only: where several kinds each carry the order through a slot of
 // their own, a program may be refused that would be safe (tests/core/test_upstream.cpp counts how often).
 #pragma once
@@ -22,14 +22,6 @@ inline constexpr int max_buffers = 4;
 
 namespace proofs {
 
-enum class reached : unsigned char { none, some, all };
-
-/// What the writer of each slot's newest use has. `known` = false: no sequence of kinds leads here yet.
-struct flow {
-  bool known = false;
-  reached of[max_slots] = {};
-};
-
 /// The stage of the kind that writes the slot, or -1.
 constexpr int writer_in(const kind_info& kind, int slot) {
   for (int i = 0; i < kind.stage_count; ++i)
@@ -37,40 +29,69 @@ constexpr int writer_in(const kind_info& kind, int slot) {
   return -1;
 }
 
+/// The waits of a program as sets of slots, bit s for slot s: what the compiler walks many times over.
+struct waits {
+  struct stage {
+    unsigned all = 0, own = 0;                  // of this layer's uses: waited for in all parts, or in the tile's own
+    unsigned earlier_all = 0, earlier_own = 0;  // of earlier layers' uses
+    unsigned writes = 0;
+  };
+  struct kind {
+    int stage_count = 0;
+    unsigned writes = 0;
+    stage stages[max_stages] = {};
+  };
+  int kind_count = 0;
+  kind kinds[max_kinds] = {};
+
+  constexpr explicit waits(const program_info& p) : kind_count(p.kind_count) {
+    for (int k = 0; k < kind_count; ++k) {
+      kinds[k].stage_count = p.kinds[k].stage_count;
+      kinds[k].writes = slots_written(p.kinds[k]);
+      for (int i = 0; i < kinds[k].stage_count; ++i) {
+        const stage_info& from = p.kinds[k].stages[i];
+        stage& to = kinds[k].stages[i];
+        if (from.writes >= 0) to.writes = 1u << from.writes;
+        for (const slot_read& r : from.reads) {
+          if (r.slot < 0) continue;
+          // With `own`, a tile polls only those tagged words that it needs, also where they are one part.
+          const slot_info& s = p.slots[r.slot];
+          const bool all = r.reach == reach::all || (s.parts == 1 && s.transport == transport::counted);
+          (r.earlier ? (all ? to.earlier_all : to.earlier_own) : (all ? to.all : to.own)) |= 1u << r.slot;
+        }
+      }
+    }
+  }
+};
+
+/// How far the writers of the slots' newest uses are reached, bit s for slot s; who is reached by `all` is by `some`.
+/// `known` = false: no sequence of kinds leads here yet.
+struct flow {
+  bool known = false;
+  unsigned some = 0, all = 0;
+};
+
 /// One layer: `before` holds the uses of earlier layers; returns the uses after it. source: R's index in this
 /// layer, or -1. A read of this layer's use comes after its writer in the list (rule writer_first).
-constexpr flow through_layer(const program_info& p, const kind_info& kind, const flow& before, int source) {
+constexpr flow through_layer(const waits::kind& kind, const flow& before, int source) {
   flow after = before;
   after.known = true;
   for (int i = 0; i < kind.stage_count; ++i) {
-    const stage_info& st = kind.stages[i];
-    reached best = i == source ? reached::some : reached::none;
-    for (const slot_read& r : st.reads) {
-      if (r.slot < 0) continue;
-      // With `own`, a tile polls only those tagged words that it needs, also where they are one part.
-      const slot_info& s = p.slots[r.slot];
-      const bool full = r.reach == reach::all || (s.parts == 1 && s.transport == transport::counted);
-      reached got = r.earlier ? before.of[r.slot] : after.of[r.slot];
-      if (full && got == reached::some) got = reached::all;
-      if (got > best) best = got;
-    }
-    if (st.writes >= 0) after.of[st.writes] = best;
+    const waits::stage& st = kind.stages[i];
+    const bool all = ((st.all & after.some) | (st.own & after.all) | (st.earlier_all & before.some) |
+                      (st.earlier_own & before.all)) != 0;
+    const bool some = all || i == source || ((st.own & after.some) | (st.earlier_own & before.some)) != 0;
+    after.some = some ? after.some | st.writes : after.some & ~st.writes;
+    after.all = all ? after.all | st.writes : after.all & ~st.writes;
   }
   return after;
 }
 
 /// Lowers `worst` to what holds of both; whether that changed it.
-constexpr bool lower(flow& worst, const flow& other, int slots) {
-  if (!worst.known) {
-    worst = other;
-    return true;
-  }
-  bool changed = false;
-  for (int s = 0; s < slots; ++s)
-    if (other.of[s] < worst.of[s]) {
-      worst.of[s] = other.of[s];
-      changed = true;
-    }
+constexpr bool lower(flow& worst, const flow& other) {
+  const flow both = worst.known ? flow{true, worst.some & other.some, worst.all & other.all} : other;
+  const bool changed = !worst.known || both.some != worst.some || both.all != worst.all;
+  worst = both;
   return changed;
 }
 
@@ -78,14 +99,14 @@ constexpr bool lower(flow& worst, const flow& other, int slots) {
 /// slot after the use that it names, in whatever kind that write falls? Returns -1 if so, else a kind whose
 /// write may run too early. `earlier`: the use is an earlier layer's, so a write in the source's own layer
 /// counts.
-constexpr int late_write(const program_info& p, int slot, int kind, int source, bool earlier, int uses) {
+constexpr int late_write(const waits& p, int slot, int kind, int source, bool earlier, int uses) {
+  const unsigned bit = 1u << slot;
   flow left[max_buffers + 1] = {};  // left[n]: n writes of the slot are still to come
-  const flow first = through_layer(p, p.kinds[kind], {}, source);
-  const bool counts = earlier && writer_in(p.kinds[kind], slot) >= 0;
+  const flow first = through_layer(p.kinds[kind], {}, source);
+  const bool counts = earlier && (p.kinds[kind].writes & bit) != 0;
   if (counts && uses == 1) {
     // Only a stage after the source can be downstream; in place (the source itself) needs a second buffer.
-    if (first.of[slot] != reached::all) return kind;
-    return -1;
+    return (first.all & bit) != 0 ? -1 : kind;
   }
   left[uses - (counts ? 1 : 0)] = first;
   for (bool changed = true; changed;) {
@@ -93,13 +114,12 @@ constexpr int late_write(const program_info& p, int slot, int kind, int source, 
     for (int n = uses; n >= 1; --n) {
       if (!left[n].known) continue;
       for (int k = 0; k < p.kind_count; ++k) {
-        const bool writes = writer_in(p.kinds[k], slot) >= 0;
-        const flow after = through_layer(p, p.kinds[k], left[n], -1);
-        if (!writes) {
-          changed = lower(left[n], after, p.slot_count) || changed;
+        const flow after = through_layer(p.kinds[k], left[n], -1);
+        if ((p.kinds[k].writes & bit) == 0) {
+          changed = lower(left[n], after) || changed;
         } else if (n > 1) {
-          changed = lower(left[n - 1], after, p.slot_count) || changed;
-        } else if (after.of[slot] != reached::all) {
+          changed = lower(left[n - 1], after) || changed;
+        } else if ((after.all & bit) == 0) {
           return k;
         }
       }
@@ -115,6 +135,7 @@ constexpr int late_write(const program_info& p, int slot, int kind, int source, 
 /// stage of the kind that is upstream of the next writes in its stead. A launch must not use more blocks than
 /// this.
 constexpr int grid_limit(const program_info& p) {
+  const proofs::waits waits(p);
   int limit = 1 << 30;
   for (int k = 0; k < p.kind_count; ++k) {
     const kind_info& kind = p.kinds[k];
@@ -126,7 +147,7 @@ constexpr int grid_limit(const program_info& p) {
         for (int j = i + 1; j < kind.stage_count; ++j) {
           const stage_info& later = kind.stages[j];
           if (later.routed || later.by_group || later.tiles <= most) continue;
-          if (proofs::late_write(p, r.slot, k, j, r.earlier, p.slots[r.slot].buffers) < 0) most = later.tiles;
+          if (proofs::late_write(waits, r.slot, k, j, r.earlier, p.slots[r.slot].buffers) < 0) most = later.tiles;
         }
         if (most < limit) limit = most;
       }

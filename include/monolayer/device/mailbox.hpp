@@ -31,35 +31,30 @@ struct mailbox_view {
     for (int peer = 0; peer < Block::info.ranks; ++peer)
       T::tagged_store_peer(b.params->mailbox[peer] + at, u64(b.tag()) << 32 | pair);
   }
-  /// Eight columns of one row: the f32 sum over the ranks, in rank order. All words are asked for at once, or half
-  /// of the columns after the other where a lane's registers are few.
+  /// Eight columns of one row: the f32 sum over the ranks, in rank order. All words are asked for at once.
   MONOLAYER_DEVICE void sum8(Block& b, int row, int column, float (&total)[8]) const {
-    constexpr int ranks = Block::info.ranks, halves = T::wave_size == 32 && ranks > 2 ? 1 : 2;  // at once
+    constexpr int ranks = Block::info.ranks;
     const u8* mailbox = b.params->mailbox[b.params->rank] + offset;  // the same in all lanes
     const u32 lane_offset = u32(row) * u32(row_bytes) + u32(column) * 4;
+    u32x4 v[2 * ranks];  // four columns each
+    wait_tagged<2>(
+        b, v,
+        [&](int i) {
+          const u64 of_source = u64(i / 2) * Block::info.max_rows * row_bytes;
+          return based_address{static_cast<const u8*>(T::opaque(mailbox)) + of_source + 16 * (i % 2), lane_offset};
+        },
+        b.tag(), b.params->peer_deadline_ns, {failure::peer_wait, u32(Slot), 0, 0, 0});
     MONOLAYER_UNROLL
     for (int i = 0; i < 8; ++i) total[i] = 0.0f;
     MONOLAYER_UNROLL
-    for (int from = 0; from < 2; from += halves) {
-      u32x4 v[halves * ranks];
-      wait_tagged<halves>(
-          b, v,
-          [&](int i) {
-            const u64 of_source = u64(i / halves) * Block::info.max_rows * row_bytes;
-            return based_address{static_cast<const u8*>(T::opaque(mailbox)) + of_source + 16 * (from + i % halves), lane_offset};
-          },
-          b.tag(),
-          b.params->peer_deadline_ns, {failure::peer_wait, u32(Slot), 0, 0, 0});
+    for (int i = 0; i < 2 * ranks; ++i)
       MONOLAYER_UNROLL
-      for (int source = 0; source < ranks; ++source)
-        MONOLAYER_UNROLL
-        for (int i = 0; i < 2 * halves; ++i) {
-          const u32 pair = v[source * halves + i / 2].v[2 * (i % 2)];
-          const int at = 4 * from + 2 * i;
-          total[at] = add(total[at], low_bf16(pair));
-          total[at + 1] = add(total[at + 1], high_bf16(pair));
-        }
-    }
+      for (int k = 0; k < 2; ++k) {
+        const u32 pair = v[i].v[2 * k];
+        float& low = total[4 * (i % 2) + 2 * k];
+        float& high = total[4 * (i % 2) + 2 * k + 1];
+        low = add(low, low_bf16(pair)), high = add(high, high_bf16(pair));
+      }
   }
 };
 
