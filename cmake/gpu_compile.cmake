@@ -1,7 +1,7 @@
 # GPU compile checks by direct compiler calls: no CUDA or HIP language, no GPU, one host configuration.
 #
 #   monolayer_compile_gfx(NAME SOURCE ARCH [DEFINES D...] [OPTIONS O...] [ALLOW_SPILL])
-#   monolayer_compile_sm90(NAME SOURCE     [DEFINES D...] [OPTIONS O...] [ALLOW_SPILL])
+#   monolayer_compile_sm90(NAME SOURCE     [DEFINES D...] [OPTIONS O...] [ALLOW_SPILL] [DEVICE_ONLY])
 #   monolayer_program_sm90(NAME SOURCE     [DEFINES D...] [OPTIONS O...])
 #
 # Each makes a target NAME.ARCH (built by default, rebuilt when a header changes) and a test gpu.NAME.ARCH:
@@ -52,20 +52,25 @@ function(monolayer_compile_gfx name source arch)
             ${arg_OPTIONS} ${arg_DEFINES} -I${PROJECT_SOURCE_DIR}/include)
 endfunction()
 
-# -O0 is the level of the host's half, which need only compile; device code keeps its own, -O3.
+# -O0 is the level of the host's half, which need only compile; device code keeps its own, -O3. DEVICE_ONLY leaves that half
+# out, as the AMD compiler always does.
 function(monolayer_compile_sm90 name source)
   if(NOT sm90 IN_LIST monolayer_targets)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 2 arg "ALLOW_SPILL" "" "DEFINES;OPTIONS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "ALLOW_SPILL;DEVICE_ONLY" "" "DEFINES;OPTIONS")
   list(TRANSFORM arg_DEFINES PREPEND -D)
   set(spill)
   if(arg_ALLOW_SPILL)
     set(spill ALLOW_SPILL)
   endif()
+  set(output -c -O0)
+  if(arg_DEVICE_ONLY)
+    set(output -cubin)
+  endif()
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.sm90.o)
   monolayer_gpu_object(${name} ${source} sm90 ${object} ${spill}
-    COMMAND ${NVCC} -x cu -c -O0 -std=c++20 -gencode arch=compute_90a,code=sm_90a
+    COMMAND ${NVCC} -x cu ${output} -std=c++20 -gencode arch=compute_90a,code=sm_90a
             --expt-relaxed-constexpr -fmad=false -Xptxas -v -MD -MF ${object}.d -MT ${object}
             ${arg_OPTIONS} ${arg_DEFINES} -I${PROJECT_SOURCE_DIR}/include)
 endfunction()

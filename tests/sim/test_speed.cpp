@@ -11,11 +11,13 @@ using namespace sim_test;
 namespace {
 
 constexpr int turns = 300;
+constexpr double most_meet = 15, most_matrix = 36;
 
+/// The least of up to five runs; one that is below the bound is enough.
 template <class T, class F>
-double microseconds(int blocks, F body) {
+double microseconds(int blocks, double bound, F body) {
   double best = 1e9;
-  for (u64 seed = 1; seed <= 5; ++seed) {
+  for (u64 seed = 1; seed <= 5 && best >= bound; ++seed) {
     const auto start = std::chrono::steady_clock::now();
     REQUIRE(run_once<T>(blocks, [=] { body(); }, {.seed = seed}).ok);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -29,7 +31,7 @@ double microseconds(int blocks, F body) {
 TEMPLATE_TEST_CASE("Speed", "", sim::gfx950, sim::sm90) {
   using T = TestType;
   for (int blocks : {1, 16}) {
-    const double meet = microseconds<T>(blocks, [] {
+    const double meet = microseconds<T>(blocks, most_meet, [] {
       u32 v = static_cast<u32>(T::lane());
       for (int i = 0; i < turns; ++i) v = T::shuffle_xor(v, 1 + i % 15);
     });
@@ -48,12 +50,13 @@ TEMPLATE_TEST_CASE("Speed", "", sim::gfx950, sim::sm90) {
         }
       };
     };
-    const double all = microseconds<T>(blocks, matrix(T::columns)), four = microseconds<T>(blocks, matrix(4));
+    const double all = microseconds<T>(blocks, most_matrix, matrix(T::columns));
+    const double four = microseconds<T>(blocks, most_matrix, matrix(4));
     std::printf(
         "%-12s %2d blocks: %.2f us a rendezvous, %.2f us an LDS load and matrix step of %d columns, %.2f of "
         "4\n",
         T::name, blocks, meet, all, T::columns, four);
-    CHECK(meet < 15);
-    CHECK(all < 36);
+    CHECK(meet < most_meet);
+    CHECK(all < most_matrix);
   }
 }
