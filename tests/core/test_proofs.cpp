@@ -119,9 +119,12 @@ TEST_CASE("writers and readers") {
         {slice_a, q_b, q, 250, 16});
   check(after([](auto& p) { stage(p, slice_b, reduce).tiles = 96; }), rule::parts_divide,
         {slice_b, reduce, partial, 96, 128});
-  // A routed tile serves several places: their parts must be whole places, and it can't wait for one part.
-  check(after([](auto& p) { p.slots[act].parts = 16; }), rule::parts_divide,
-        {slice_b, routed_gate_up, act, 8, 16});
+  // A routed tile serves several places: it neither arrives at one part nor waits for one.
+  check(after([](auto& p) {
+          p.slots[act].parts = 8;
+          p.slots[act].units = 256;
+        }),
+        rule::parts_divide, {slice_b, routed_gate_up, act, 1, 8});
   check(after([](auto& p) {
           p.slots[logits].parts = 16;
           stage(p, slice_b, routed_gate_up).reads[1].reach = reach::own;
@@ -140,10 +143,6 @@ TEST_CASE("arrivals and coverage") {
   CHECK(!after([](auto& p) {
     stage(p, slice_a, q_a).units_per_tile = 2;
     p.slots[qa].units = 256;
-  }));
-  CHECK(!after([](auto& p) {  // a part a place
-    p.slots[act].parts = 8;
-    p.slots[act].units = 256;
   }));
   check(after([](auto& p) { stage(p, slice_a, q_a).tile_columns = 32; }), rule::coverage,
         {slice_a, q_a, qa, 4096, 2048});

@@ -203,10 +203,10 @@ constexpr defect find_earlier_writer(const program_info& p) {
 }
 
 constexpr defect find_parts_divide(const program_info& p) {
-  // Part of a tile: t / (tiles / parts). A routed tile belongs to the places that it serves, so it can't wait
-  // for one.
+  // Part of a tile: t / (tiles / parts). A routed tile belongs to all places that it serves: it has no part of its own to
+  // arrive at or to wait for.
   if (const defect d = each_write(p, [&](int k, int i, const stage_info& st, const slot_info& s) {
-        const int whole = st.routed ? p.top_k : st.tiles;
+        const int whole = st.routed ? 1 : st.tiles;
         return whole % s.parts == 0 ? defect{} : defect{rule::parts_divide, k, i, st.writes, whole, s.parts};
       }))
     return d;

@@ -75,7 +75,7 @@ MONOLAYER_RULE(writer_first, writer_and_reader,
 MONOLAYER_RULE(earlier_writer, writers,
                "earlier_writer: no kind writes a slot that is read as an earlier layer's")
 MONOLAYER_RULE(parts_divide, tiles_and_parts,
-               "parts_divide: a slot's parts must divide the tiles of its writer (routed: top_k) "
+               "parts_divide: a slot's parts must divide the tiles of its writer (routed: one part) "
                "and of every stage that reads its own part; a routed stage reads all parts")
 MONOLAYER_RULE(arrivals, arrival_units,
                "arrivals: the tiles of a part must bring exactly slot.units arrival units; tagged "

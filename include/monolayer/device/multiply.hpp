@@ -129,9 +129,10 @@ struct tile_shape {
   template <class T, class Tile>
   static constexpr tile_shape of(u32 staged_k = u32(Tile::padded_k), u32 split_tiles = 1) {
     constexpr bool whole = Tile::chunks % T::consumer_waves == 0;
+    const bool split = staged_k != u32(Tile::padded_k);
     return {u32(Tile::subtiles), u32(Tile::chunks),
-            u32(Tile::units) / (whole ? u32(Tile::units_per_chunk) : units_at_once<Tile>), whole, staged_k * 2, split_tiles,
-            staged_k == u32(Tile::padded_k) ? 0u : u32(Tile::padded_k) * 2};
+            u32(Tile::units) / (whole ? u32(Tile::units_per_chunk) : units_at_once<Tile>), whole, staged_k * 2,
+            split ? split_tiles : 1u, split ? u32(Tile::padded_k) * 2 : 0u};
   }
 };
 

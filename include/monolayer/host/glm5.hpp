@@ -45,6 +45,7 @@ struct glm5_host {
     const u32 experts = is_dense(kind) ? u32(dense_experts) : u32(C::experts);
     const auto only = [](bool has, packed_header h) { return has ? std::optional(h) : std::nullopt; };
     const auto matrix = [&]<class Stage>(long features, u32 count = 1) {
+      if constexpr (requires { Stage::splits; }) features *= Stage::splits;
       return header_for<T, typename Stage::weights>(features, count, C::ranks, u32(rank));
     };
     const bool index = has_indexer(kind), routed = !is_dense(kind);
@@ -62,7 +63,7 @@ struct glm5_host {
         return header_for_heads<T, typename P::v_up_stage::weights>(C::v_dim, C::heads, C::ranks, u32(rank));
       case P::o_weights: return matrix.template operator()<typename P::o_stage>(C::hidden);
       case P::router_weights:
-        return only(routed, matrix.template operator()<typename P::router_stage>(C::router_splits * P::padded_experts));
+        return only(routed, matrix.template operator()<typename P::router_stage>(P::padded_experts));
       case P::router_bias: return only(routed, floats(C::experts));
       case P::shared_gate_up: return matrix.template operator()<typename P::shared_stage>(C::expert_width);
       case P::shared_down: return matrix.template operator()<typename P::down_stage>(C::hidden);
@@ -161,7 +162,7 @@ struct glm5_host {
     const auto matrix = [&]<class Stage>(checkpoint_matrix m, long features, long first_row = 0, long first_column = 0) {
       m.first_row += first_row;
       m.first_column += first_column;
-      return pack<T, typename Stage::weights>(to, {&m, 1}, features, name_of(id));
+      return pack_splits<T, typename Stage::weights>(to, m, features, Stage::splits, name_of(id));
     };
     const auto vector = [&](const void* from, u64 bytes) {
       std::memcpy(to.data(), from, bytes);
@@ -203,16 +204,9 @@ struct glm5_host {
             P::padded_index_heads);
       }
       case P::router_weights: {
-        using tile = typename P::router_stage::weights;
         const std::vector<u16> rows = padded_rows(t.router, P::padded_experts);
-        const u64 bytes = to.size() / C::router_splits;
-        for (int split = 0; split < C::router_splits; ++split) {
-          const checkpoint_matrix m{.data = rows.data(), .rows = P::padded_experts, .columns = C::hidden,
-                                    .first_column = long(split) * tile::k};
-          if (status s = pack<T, tile>(to.subspan(split * bytes, bytes), {&m, 1}, P::padded_experts, "router"); !s)
-            return s;
-        }
-        return {};
+        return matrix.template operator()<typename P::router_stage>(
+            checkpoint_matrix{.data = rows.data(), .rows = P::padded_experts, .columns = C::hidden}, P::padded_experts);
       }
       case P::shared_gate_up: case P::shared_down: {
         const bool dense = is_dense(kind);

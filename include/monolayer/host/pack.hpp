@@ -266,6 +266,24 @@ status pack(std::span<u8> to, std::span<const checkpoint_matrix> m, long feature
   return {};
 }
 
+/// Packs one matrix for a projection whose k is cut into `splits` ranges of Tile::k columns: the ranges one after another,
+/// each as pack() does it. Errors as of pack().
+template <class T, class Tile>
+status pack_splits(std::span<u8> to, const checkpoint_matrix& m, long features, int splits, const std::string& name) {
+  static_assert(Tile::subtiles == 1);
+  if (features % tile_features != 0)
+    return error(error_code::bad_shape, name + " features", std::to_string(features), "a multiple of 16");
+  const u64 split_bytes = u64(features / tile_features) * Tile::bytes;
+  if (status s = detail::check_room(to, split_bytes * u64(splits), name); !s) return s;
+  if (status s = detail::look<T, typename Tile::format>(m, features, long(splits) * Tile::k, name); !s) return s;
+  for (int split = 0; split < splits; ++split) {
+    checkpoint_matrix part = m;
+    part.first_column += long(split) * Tile::k;
+    detail::write_features<T, Tile>(to.data() + u64(split) * split_bytes, part, features);
+  }
+  return {};
+}
+
 /// The header that weights for `Tile` on target T must carry.
 template <class T, class Tile>
 packed_header header_for(long features, u32 count, u32 ranks, u32 rank) {

@@ -36,19 +36,12 @@ struct slice_packer {
     m.first_row += long(rank) * program::q_columns;
     return matrix<typename program::q_b_stage::weights>({&m, 1}, program::q_columns, rank, "q_b");
   }
-  /// [experts][hidden] as one matrix [splits * experts][hidden / splits]: the splits of k one after another.
   static result<packed_matrix> router(const checkpoint_matrix& m, int rank) {
-    using tile = typename program::router_stage::weights;
     packed_matrix p{router_header(rank), {}};
     p.bytes.resize(p.header.bytes);
-    const u64 split_bytes = p.header.bytes / C::router_splits;
-    for (int split = 0; split < C::router_splits; ++split) {
-      checkpoint_matrix part = m;
-      part.first_column += long(split) * tile::k;
-      if (status s = pack<T, tile>(std::span<u8>(p.bytes).subspan(split * split_bytes, split_bytes), {&part, 1},
-                                   C::experts, "router"); !s)
-        return s;
-    }
+    if (status s = pack_splits<T, typename program::router_stage::weights>(p.bytes, m, C::experts, C::router_splits, "router");
+        !s)
+      return s;
     p.header.checksum = checksum(p.bytes);
     return p;
   }

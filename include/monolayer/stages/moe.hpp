@@ -1,4 +1,4 @@
-// Mixture of experts: router, shared and routed gate/up, down. Formulas: transformers' GlmMoeDsa (sigmoid scores,
+// Mixture of experts: shared and routed gate/up, down. Formulas: transformers' GlmMoeDsa (sigmoid scores,
 // choice by score + bias, normalised weights times the scaling factor). A chosen expert's weight multiplies its
 // activation before that is rounded to bf16, so the down-projection is one long sum over experts.
 #pragma once
@@ -6,25 +6,6 @@
 #include "monolayer/stages/projections.hpp"
 
 namespace monolayer::stages {
-
-/// Partial logits[row][split][experts] = y W^T over one of `Splits` ranges of k, in f32, W bf16; tagged words. A tile is
-/// (split, 16 experts): the matrix is small, so its tiles are cut along k to keep more blocks busy for less long.
-template <class Input, int Slot, int K, int Experts, int Splits, int Data>
-struct router : plain_stream<weight_tile<bf16_weights, K / Splits>, Data> {
-  static_assert(Experts % tile_features == 0, "router: experts must be a multiple of 16");
-  static_assert(K % (Splits * unit_k) == 0, "router: each split must be a multiple of 128 columns");
-  static constexpr bool combines = true;
-  using input = Input;
-  using projects = weight_tile<bf16_weights, K / Splits>;
-  static constexpr int staged_k = K, split_tiles = Experts / tile_features;
-  static constexpr int tiles = split_tiles * Splits;
-
-  template <class Block>
-  MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, const float* y) {
-    const auto out = slot_view<typename Block::target, typename Block::program, Slot>::current(b);
-    if (valid) out.store_tagged(b.row(column), tile * tile_features + feature, y[0], b.tag());
-  }
-};
 
 /// act[row][I] = silu(y G^T) * (y U^T), bf16; a tile streams 16 gate features, then the matching 16 up features.
 template <class Input, int Slot, int K, int I, class Format, int Data>

@@ -61,6 +61,19 @@ struct to_f32_slot {
   };
 };
 
+/// The same, each value with its tag.
+template <int Slot>
+struct to_tagged_slot {
+  template <class Block>
+  struct target {
+    slot_view<typename Block::target, typename Block::program, Slot> view;
+    MONOLAYER_DEVICE explicit target(Block& b) : view(decltype(view)::current(b)) {}
+    MONOLAYER_DEVICE void put(Block& b, int first, int feature, int column, bool valid, float y) const {
+      if (valid) view.store_tagged(b.row(column), first + feature, y, b.tag());
+    }
+  };
+};
+
 /// Slot `Slot`, bf16, heads of `HeadDim` columns: columns [From, From + Rope) of each head are rotated by the row's
 /// position (interleaved pairs (2i, 2i + 1), in place; batch_view::rope), columns [0, From) are multiplied by the f32
 /// factors of layer_entry::data[Factors], [heads][From], where Factors >= 0.
@@ -105,14 +118,18 @@ struct to_mailbox {
   };
 };
 
-/// y[row][N] = x W^T in tiles of 16 features; x is the declared input (K columns), y goes to `To`.
-template <class Input, class To, int K, int N, class Format, int Data>
-struct projection : plain_stream<weight_tile<Format, K>, Data> {
+/// y[row][split][N] = x W^T over one of `Splits` ranges of k, in tiles of 16 features; x is the declared input (K columns),
+/// y goes to `To`. The tiles of a small matrix are cut along k to keep more blocks busy for less long; whoever reads y adds
+/// the splits, in their order.
+template <class Input, class To, int K, int N, class Format, int Data, int Splits = 1>
+struct projection : plain_stream<weight_tile<Format, K / Splits>, Data> {
   static_assert(N % tile_features == 0, "projection: features must be a multiple of 16");
+  static_assert(Splits == 1 || K % (Splits * unit_k) == 0, "projection: each split must be a multiple of 128 columns");
   static constexpr bool combines = true;
   using input = Input;
-  using projects = weight_tile<Format, K>;
-  static constexpr int tiles = N / tile_features;
+  using projects = weight_tile<Format, K / Splits>;
+  static constexpr int splits = Splits, staged_k = Splits * projects::padded_k, split_tiles = N / tile_features;
+  static constexpr int tiles = split_tiles * Splits;
 
   template <class Block>
   MONOLAYER_DEVICE static void put(Block& b, int tile, int feature, int column, bool valid, const float* y) {

@@ -1,4 +1,4 @@
-// expect: router: each split must be a multiple of 128 columns
+// expect: projection: each split must be a multiple of 128 columns
 // The router's 256 columns of k cannot be cut into 4.
 #include "monolayer/layers/glm5.hpp"
 
