@@ -64,12 +64,19 @@ if(TARGET monolayer_sim AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_link_libraries(monolayer_development INTERFACE monolayer_simulator)
 endif()
 
-# Reading checkpoints, for examples and tests: the headers in examples/checkpoint/. The library itself needs no JSON.
+# Reading checkpoints and writing random ones, for examples and tests: compiled once, as one unit, or JSON's templates would
+# take the compiler's time in each. Random weights come from the tests' reference. The headers of monolayer need no JSON.
 find_package(nlohmann_json 3 QUIET)
 if(TARGET nlohmann_json::nlohmann_json)
-  add_library(monolayer_checkpoint INTERFACE)
-  target_include_directories(monolayer_checkpoint INTERFACE ${PROJECT_SOURCE_DIR}/examples)
-  target_link_libraries(monolayer_checkpoint INTERFACE monolayer nlohmann_json::nlohmann_json)
+  set(sources checkpoint/mapped_file.cpp checkpoint/config.cpp checkpoint/safetensors.cpp checkpoint/tensor_reader.cpp
+    checkpoint/glm5_checkpoint.cpp checkpoint/host_model.cpp make_checkpoint/write_safetensors.cpp
+    make_checkpoint/random_checkpoint.cpp)
+  list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/examples/)
+  add_library(monolayer_checkpoint STATIC EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(monolayer_checkpoint PUBLIC monolayer nlohmann_json::nlohmann_json PRIVATE monolayer_development)
+  target_include_directories(monolayer_checkpoint
+    PUBLIC ${PROJECT_SOURCE_DIR}/examples PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  set_target_properties(monolayer_checkpoint PROPERTIES CXX_EXTENSIONS OFF UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 endif()
 
 include(${CMAKE_CURRENT_LIST_DIR}/gpu_compile.cmake)

@@ -2,7 +2,7 @@
 #
 #   monolayer_compile_gfx(NAME SOURCE ARCH [DEFINES D...] [OPTIONS O...] [ALLOW_SPILL])
 #   monolayer_compile_sm90(NAME SOURCE     [DEFINES D...] [OPTIONS O...] [ALLOW_SPILL] [DEVICE_ONLY])
-#   monolayer_program_sm90(NAME SOURCE     [DEFINES D...] [OPTIONS O...])
+#   monolayer_program_sm90(NAME SOURCE     [DEFINES D...] [OPTIONS O...] [LIBS L...])
 #
 # Each makes a target NAME.ARCH (built by default, rebuilt when a header changes) and a test gpu.NAME.ARCH:
 # the object has a kernel for that GPU, and none spills registers or uses scratch (spills on sm_90a).
@@ -11,7 +11,7 @@
 # Where the architecture is not among the configured targets, nothing happens.
 #
 # monolayer_program_sm90 links a program NAME, in the current binary folder, by the target NAME.program; it is built on
-# demand and by the target gpu_programs, and has no test: there may be no GPU.
+# demand and by the target gpu_programs, and has no test: there may be no GPU. LIBS are targets of static libraries.
 
 function(monolayer_gpu_object name source arch object)
   cmake_parse_arguments(PARSE_ARGV 4 arg "ALLOW_SPILL" "" "COMMAND")
@@ -79,16 +79,20 @@ function(monolayer_program_sm90 name source)
   if(NOT sm90 IN_LIST monolayer_targets)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "DEFINES;OPTIONS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "DEFINES;OPTIONS;LIBS")
   list(TRANSFORM arg_DEFINES PREPEND -D)
+  set(libraries)
+  foreach(library IN LISTS arg_LIBS)
+    list(APPEND libraries -Xlinker $<TARGET_FILE:${library}>)  # as a plain argument it would be read as CUDA
+  endforeach()
   get_filename_component(source ${source} ABSOLUTE)
   set(program ${CMAKE_CURRENT_BINARY_DIR}/${name})
   add_custom_command(OUTPUT ${program} BYPRODUCTS ${program}.log DEPFILE ${program}.d
     COMMAND bash ${PROJECT_SOURCE_DIR}/cmake/compile_logged.sh ${program}.log ${program}
             ${NVCC} -x cu -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -fmad=false
             -Xptxas -v -MD -MF ${program}.d -MT ${program} ${arg_OPTIONS} ${arg_DEFINES}
-            -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/tests -o ${program} ${source}
-    DEPENDS ${source} ${PROJECT_SOURCE_DIR}/cmake/compile_logged.sh
+            -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/tests -o ${program} ${source} ${libraries}
+    DEPENDS ${source} ${arg_LIBS} ${PROJECT_SOURCE_DIR}/cmake/compile_logged.sh
     COMMENT "Building ${name} for sm90" VERBATIM)
   add_custom_target(${name}.program DEPENDS ${program})
   if(NOT TARGET gpu_programs)

@@ -2,13 +2,13 @@
 // embedding, final norm and LM head run on the host. Greedy, one request. See generate_usage in
 // generate/options.hpp, and generate/configs.hpp for the models that it is compiled for.
 //
-//   the simulator   g++  -std=c++20 -O2 -ffp-contract=off -I include -I examples examples/generate*.cpp
-//   -lboost_context an H200         nvcc -x cu -std=c++20 -O3 -gencode arch=compute_90a,code=sm_90a
-//   --expt-relaxed-constexpr -fmad=false
-//                        -diag-suppress 2810 -I include -I examples examples/generate*.cpp
-//   an MI355X       hipcc -x hip -std=c++20 -O3 --offload-arch=gfx950 -ffp-contract=off -I include -I
-//   examples
-//                        examples/generate*.cpp
+//   the simulator   g++ -std=c++20 -O2 -ffp-contract=off -I include -I examples examples/generate*.cpp
+//                        examples/checkpoint/*.cpp -lboost_context
+//   an H200         nvcc -x cu -std=c++20 -O3 -gencode arch=compute_90a,code=sm_90a --expt-relaxed-constexpr
+//                        -fmad=false -diag-suppress 2810 -I include -I examples examples/generate*.cpp
+//                        examples/checkpoint/*.cpp
+//   an MI355X       hipcc -x hip -std=c++20 -O3 --offload-arch=gfx950 -ffp-contract=off -I include
+//                        -I examples examples/generate*.cpp examples/checkpoint/*.cpp
 //                   an MI300X: --offload-arch=gfx942 -DMONOLAYER_GENERATE_GFX942
 #include <chrono>
 

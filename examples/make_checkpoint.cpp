@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "checkpoint/random_checkpoint.hpp"
+#include "make_checkpoint/random_checkpoint.hpp"
 
 namespace {
 
@@ -61,7 +61,7 @@ int main(int count, char** arguments) {
     if (!good) return refuse("no value for " + option + ": '" + value + "'");
   }
   const random_checkpoint made = make_random_checkpoint(mini_config(), formats, seed);
-  if (auto s = write_checkpoint(arguments[1], made.config, made.tensors, int(shards)); !s) {
+  if (auto s = write_checkpoint(arguments[1], made, int(shards)); !s) {
     std::fprintf(stderr, "make_checkpoint: %s\n", s.text().c_str());
     return 1;
   }

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "checkpoint/random_checkpoint.hpp"
+#include "make_checkpoint/random_checkpoint.hpp"
 
 namespace monolayer::examples {
 

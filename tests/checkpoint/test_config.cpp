@@ -1,5 +1,7 @@
 // config.json: layer lists, RoPE, and the refusal of each field that the layer cannot serve.
 #include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/directory.hpp"
 

@@ -1,5 +1,7 @@
 // safetensors files: what is refused and how the refusal reads; what is accepted.
 #include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/directory.hpp"
 

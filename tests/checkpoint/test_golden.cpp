@@ -4,6 +4,7 @@
 
 #include "checkpoint/directory.hpp"
 #include "checkpoint/host_model.hpp"
+#include "monolayer/core/types.hpp"
 #include "reference/golden.hpp"
 
 using namespace monolayer;
@@ -123,7 +124,7 @@ TEST_CASE("the greedy choice: ties, margins, refusals") {
 TEST_CASE("embedding and head on a random model") {
   random_checkpoint made = make_random_checkpoint(tiny_config(), all_bf16, 3);
   temporary_directory directory;
-  REQUIRE(write_checkpoint(directory.path(), made.config, made.tensors).ok());
+  REQUIRE(write_checkpoint(directory.path(), made).ok());
   const glm5_checkpoint c = open_checkpoint(directory.path()).value();
   std::vector<u16> rows(3 * 192, 1);
   const std::vector<int> tokens = {39, 0, 7};

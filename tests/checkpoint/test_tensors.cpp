@@ -24,7 +24,7 @@ std::string refusal(const checkpoint_formats& formats, const change& spoil) {
   random_checkpoint c = whole(formats);
   spoil(c);
   temporary_directory directory;
-  REQUIRE(write_checkpoint(directory.path(), c.config, c.tensors).ok());
+  REQUIRE(write_checkpoint(directory.path(), c).ok());
   return directory.text(open_checkpoint(directory.path()).why());
 }
 std::string refusal_without(const checkpoint_formats& formats, const std::string& name) {
@@ -40,7 +40,7 @@ std::string refusal_of_layer(const checkpoint_formats& formats, int layer, const
   random_checkpoint c = whole(formats);
   spoil(c);
   temporary_directory directory;
-  REQUIRE(write_checkpoint(directory.path(), c.config, c.tensors).ok());
+  REQUIRE(write_checkpoint(directory.path(), c).ok());
   const auto opened = open_checkpoint(directory.path());
   REQUIRE(opened.ok());
   return directory.text(opened.value().layer(layer).why());
@@ -95,7 +95,7 @@ TEST_CASE("a wrong shape is refused") {
   CHECK(refusal_of_shape(mxfp4_attnfp8, "model.layers.0.self_attn.o_proj.weight_scale", {1, 192}) ==
         at + "0.self_attn.o_proj.weight_scale': seen F32 [1, 192], wanted [192] or [192, 1] or [2, 1]");
   // A config of another model, then: every tensor is whole, none fits.
-  CHECK(refusal(all_bf16, [](random_checkpoint& c) { c.config["hidden_size"] = 256; }) ==
+  CHECK(refusal(all_bf16, [](random_checkpoint& c) { c.config.hidden = 256; }) ==
         "model.safetensors: tensor 'model.embed_tokens.weight': seen BF16 [40, 192], wanted [40, 256]");
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("a projection with a bias is refused") {
 TEST_CASE("MXFP4 needs whole blocks of columns") {
   CHECK(refusal(mxfp4_attnfp8,
                 [](random_checkpoint& c) {
-                  c.config["moe_intermediate_size"] = 16;
+                  c.config.expert_width = 16;
                   for (int layer : {1, 2})
                     for (const char* name : {"gate_proj", "up_proj", "down_proj"})
                       for (const char* part : {".weight", ".weight_scale"}) {
@@ -206,7 +206,7 @@ TEST_CASE("layers of different formats open, but no one program runs them") {
   for (const stored_tensor& t : other.tensors)
     if (t.name.starts_with("model.layers.2.")) c.tensors.push_back(t);
   temporary_directory directory;
-  REQUIRE(write_checkpoint(directory.path(), c.config, c.tensors).ok());
+  REQUIRE(write_checkpoint(directory.path(), c).ok());
   const auto opened = open_checkpoint(directory.path());
   REQUIRE(opened.ok());
   CHECK(opened.value().formats_of(2).experts == weight_kind::mxfp4);

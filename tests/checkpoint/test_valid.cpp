@@ -1,8 +1,11 @@
 // Valid checkpoints read back value by value, in one file and in shards, and in each form that a tensor may
 // have.
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/directory.hpp"
+#include "monolayer/core/types.hpp"
+#include "reference/synthesis.hpp"
 
 using namespace monolayer;
 using namespace monolayer::examples;
@@ -129,7 +132,7 @@ void check_checkpoint(random_checkpoint& c, const checkpoint_formats& formats,
 
 glm5_checkpoint open_written(const temporary_directory& directory, const random_checkpoint& c,
                              int shards = 1) {
-  REQUIRE(write_checkpoint(directory.path(), c.config, c.tensors, shards).ok());
+  REQUIRE(write_checkpoint(directory.path(), c, shards).ok());
   auto opened = open_checkpoint(directory.path());
   INFO(opened.why().text());
   REQUIRE(opened.ok());
@@ -175,7 +178,7 @@ TEST_CASE("tensors that are not aligned in their file are read as well") {
   for (const checkpoint_formats& formats : {all_bf16, all_fp8, mxfp4_attnfp8}) {
     random_checkpoint c = make_random_checkpoint(tiny_config(), formats, 9);
     temporary_directory directory;
-    REQUIRE(write_json(directory / "config.json", c.config).ok());
+    REQUIRE(write_json(directory / "config.json", config_json(c.config, c.formats)).ok());
     std::vector<stored_tensor> shifted = {{"first", dtype::u8, {1}, {0}}};
     shifted.insert(shifted.end(), c.tensors.begin(), c.tensors.end());
     REQUIRE(write_safetensors(directory / "model.safetensors", shifted).ok());

@@ -1,23 +1,14 @@
-// Writes safetensors files and checkpoint directories: the other direction of safetensors.hpp.
-#pragma once
+// Headers, data, config.json and the index of shards, as they are read again.
+#include "make_checkpoint/write_safetensors.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <span>
-
-#include "checkpoint/safetensors.hpp"
+#include <nlohmann/json.hpp>
 
 namespace monolayer::examples {
 
-struct stored_tensor {
-  std::string name;
-  dtype type = dtype::u8;
-  std::vector<long> shape;
-  std::vector<u8> data;
-};
-
-/// The header of a file that holds these tensors one after another.
-inline json safetensors_header(std::span<const stored_tensor> tensors) {
+json safetensors_header(std::span<const stored_tensor> tensors) {
   json header = {{"__metadata__", {{"format", "pt"}}}};
   u64 at = 0;
   for (const stored_tensor& t : tensors) {
@@ -28,9 +19,8 @@ inline json safetensors_header(std::span<const stored_tensor> tensors) {
   return header;
 }
 
-/// Writes a file with this header, be it right or wrong. Errors: the file cannot be written.
-inline status write_safetensors(const std::filesystem::path& path, std::span<const stored_tensor> tensors,
-                                std::string header) {
+status write_safetensors(const std::filesystem::path& path, std::span<const stored_tensor> tensors,
+                         std::string header) {
   while (header.size() % 8 != 0) header += ' ';  // so that the data begin aligned
   const u64 length = header.size();
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -45,11 +35,11 @@ inline status write_safetensors(const std::filesystem::path& path, std::span<con
   return {};
 }
 
-inline status write_safetensors(const std::filesystem::path& path, std::span<const stored_tensor> tensors) {
+status write_safetensors(const std::filesystem::path& path, std::span<const stored_tensor> tensors) {
   return write_safetensors(path, tensors, safetensors_header(tensors).dump());
 }
 
-inline status write_json(const std::filesystem::path& path, const json& value) {
+status write_json(const std::filesystem::path& path, const json& value) {
   std::ofstream file(path, std::ios::trunc);
   file << value.dump(1) << '\n';
   file.close();
@@ -59,10 +49,8 @@ inline status write_json(const std::filesystem::path& path, const json& value) {
   return {};
 }
 
-/// Writes a checkpoint's directory, which is made if need be: config.json and model.safetensors, or `shards`
-/// files and their index. Tensors of wide elements come first in a file, so that all are aligned.
-inline status write_checkpoint(const std::filesystem::path& directory, const json& config,
-                               std::vector<stored_tensor> tensors, int shards = 1) {
+status write_checkpoint(const std::filesystem::path& directory, const json& config,
+                        std::vector<stored_tensor> tensors, int shards) {
   if (shards < 1 || std::size_t(shards) > tensors.size() || shards > 99'999)
     return error(error_code::bad_value, "shards", std::to_string(shards),
                  "1.." + std::to_string(std::min<std::size_t>(tensors.size(), 99'999)));

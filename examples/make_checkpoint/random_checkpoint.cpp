@@ -1,21 +1,15 @@
-// GLM-5 checkpoints of random weights, for tests of the whole way from files to tokens. A tensor's bits
-// depend on the seed and its name alone.
-#pragma once
+// config.json in full, and tensors with the names and shapes that a GLM-5 checkpoint has.
+#include "make_checkpoint/random_checkpoint.hpp"
 
-#include "checkpoint/glm5_checkpoint.hpp"
-#include "checkpoint/write_safetensors.hpp"
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
 #include "reference/synthesis.hpp"
 
 namespace monolayer::examples {
 
-struct random_checkpoint {
-  json config;
-  std::vector<stored_tensor> tensors;
-};
-
-/// GLM-5's own head sizes at a size that eight ranks share without padding: one head and 128 columns of an
-/// expert each.
-inline glm5_model_config mini_config() {
+glm5_model_config mini_config() {
   glm5_model_config c;
   c.hidden = 512;
   c.vocab = 512;
@@ -42,7 +36,7 @@ inline glm5_model_config mini_config() {
   return c;
 }
 
-inline json config_json(const glm5_model_config& c, const checkpoint_formats& formats) {
+json config_json(const glm5_model_config& c, const checkpoint_formats& formats) {
   json mlp = json::array(), indexer = json::array();
   for (bool moe : c.moe) mlp.push_back(moe ? "sparse" : "dense");
   for (bool full : c.indexer) indexer.push_back(full ? "full" : "shared");
@@ -93,7 +87,7 @@ inline json config_json(const glm5_model_config& c, const checkpoint_formats& fo
   return config;
 }
 
-namespace detail {
+namespace {
 
 class random_writer {
  public:
@@ -144,12 +138,12 @@ class random_writer {
   std::vector<stored_tensor>& to_;
 };
 
-}  // namespace detail
+}  // namespace
 
-inline random_checkpoint make_random_checkpoint(const glm5_model_config& c, const checkpoint_formats& formats,
-                                                u64 seed) {
-  random_checkpoint made{config_json(c, formats), {}};
-  detail::random_writer write(seed, made.tensors);
+random_checkpoint make_random_checkpoint(const glm5_model_config& c, const checkpoint_formats& formats,
+                                         u64 seed) {
+  random_checkpoint made{c, formats, {}};
+  random_writer write(seed, made.tensors);
   const weight_kind bf16 = weight_kind::bf16;
   // Embeddings of order one, as the norms' outputs are.
   write.matrix("model.embed_tokens", c.vocab, c.hidden, bf16, std::sqrt(double(c.hidden)));
@@ -189,6 +183,10 @@ inline random_checkpoint make_random_checkpoint(const glm5_model_config& c, cons
     }
   }
   return made;
+}
+
+status write_checkpoint(const std::filesystem::path& directory, const random_checkpoint& made, int shards) {
+  return write_checkpoint(directory, config_json(made.config, made.formats), made.tensors, shards);
 }
 
 }  // namespace monolayer::examples
