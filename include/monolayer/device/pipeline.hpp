@@ -135,44 +135,56 @@ MONOLAYER_DEVICE bool prepare_wanted([[maybe_unused]] Block& b, [[maybe_unused]]
   return (prepare_alike<Inputs, Numbers>(b, wanted, numbers, all) && ...);
 }
 
-template <class P, class Block, class... Inputs>
-MONOLAYER_DEVICE bool prepare_inputs(Block& b, int code, input_set<Inputs...>) {
-  u32 wanted = 0;
-  with_code<P>(code, [&]<class Code>() {
+/// By code: which of a program's inputs it has.
+template <int Count>
+struct input_rows {
+  u32 of[Count];
+};
+template <class... Codes, class... Inputs>
+constexpr input_rows<sizeof...(Codes)> inputs_by_code(code_list<Codes...>, input_set<Inputs...>) {
+  static_assert(sizeof...(Codes) <= 256 && sizeof...(Inputs) <= 16);  // as stage_head holds them
+  const auto of = []<class Code>(const Code*) {
     using own_inputs = typename add_input<input_set<>, typename Code::input>::type;
-    constexpr u64 bits = bits_of(own_inputs::template has<Inputs>...);
-    wanted = u32(bits);
-  });
-  return prepare_wanted(b, wanted, std::make_integer_sequence<int, int(sizeof...(Inputs))>{}, input_set<Inputs...>{});
+    return u32(bits_of(own_inputs::template has<Inputs>...));
+  };
+  return {{of(static_cast<const Codes*>(nullptr))...}};
+}
+template <class P>
+MONOLAYER_TABLE auto input_table = inputs_by_code(typename P::codes{}, inputs_of<input_set<>>(typename P::codes{}));
+
+template <class Block, class... Inputs>
+MONOLAYER_DEVICE bool prepare_inputs(Block& b, u32 wanted, input_set<Inputs...> all) {
+  if (wanted == 0) return true;
+  return prepare_wanted(b, wanted, std::make_integer_sequence<int, int(sizeof...(Inputs))>{}, all);
 }
 
-/// One consumer wave arrives for the tiles with ordinals from, from + step, .. < end, which have been stored, and for
-/// what no tile serves where `rest` says so. A counter of a slot of one part is added to once.
+/// For the tiles with ordinals from, from + step, .. < end, and for what no tile serves where `rest` says so: the units with
+/// which a counter of a slot of one part is added to.
+template <class P, class Block>
+MONOLAYER_DEVICE u32 units_of_tiles(const Block& b, const own_tiles& mine, int from, int end, bool rest) {
+  using T = typename Block::target;
+  const stage_row& s = b.table();
+  if (s.routed == 0) return u32((end - from + mine.step - 1) / mine.step * s.units_per_tile);
+  u32 units = 0;
+  with_code<P>(s.code, [&]<class Code>() {
+    if constexpr (requires { Code::routed; }) {
+      MONOLAYER_NO_UNROLL
+      for (int ordinal = from + T::lane() * mine.step; ordinal < end; ordinal += T::wave_size * mine.step)
+        units += u32(Code::count_of_tile(b, ordinal));
+      if (rest) units += u32(Code::count_without_tile(b));
+    }
+  });
+  MONOLAYER_UNROLL
+  for (int mask = T::wave_size / 2; mask > 0; mask /= 2) units += T::shuffle_xor(units, mask);
+  return units;
+}
+
+/// One consumer wave arrives for the same tiles, which have been stored, unit by unit.
 template <class P, class Block>
 MONOLAYER_DEVICE void arrive_for_tiles(Block& b, const own_tiles& mine, int from, int end, bool rest) {
   using T = typename Block::target;
   const stage_row& s = b.table();
   if (s.to.units == 0) return;
-  const bool counts = T::arrivals == arrival_kind::counter && s.to.parts == 1;
-  if (counts) {
-    u32 units = 0;
-    if (s.routed == 0) {
-      units = u32((end - from + mine.step - 1) / mine.step * s.units_per_tile);
-    } else {
-      with_code<P>(s.code, [&]<class Code>() {
-        if constexpr (requires { Code::routed; }) {
-          MONOLAYER_NO_UNROLL
-          for (int ordinal = from + T::lane() * mine.step; ordinal < end; ordinal += T::wave_size * mine.step)
-            units += u32(Code::count_of_tile(b, ordinal));
-          if (rest) units += u32(Code::count_without_tile(b));
-        }
-      });
-      MONOLAYER_UNROLL
-      for (int mask = T::wave_size / 2; mask > 0; mask /= 2) units += T::shuffle_xor(units, mask);
-    }
-    if (end > from || rest) arrive(b, s.to, 0, 0, int(units));
-    return;
-  }
   MONOLAYER_NO_UNROLL
   for (int ordinal = from; ordinal < end; ordinal += mine.step) {
     const int tile = mine.tile<T>(ordinal, s.per_part);
@@ -232,6 +244,33 @@ constexpr u64 combining(code_list<Codes...>) {
   return bits_of(requires { Codes::combines; }...);
 }
 
+/// What the tables say of a stage and the walk asks for between a wait and an arrival: one word, found before the wait, since
+/// whoever waits for this block also waits for each look at a table.
+template <class T>
+class stage_head {
+ public:
+  template <class P, class Block>
+  MONOLAYER_DEVICE static stage_head of(const Block& b) {
+    const stage_row& s = b.table();
+    const u32 groups = s.by_group != 0 ? u32(reload<T>(b.params)->groups) : 1u;
+    const bool combines = (combining(typename P::codes{}) >> T::opaque(s.code) & 1) != 0;
+    stage_head h;
+    h.word_ = u32(s.code) | (s.routed != 0) << 8 | (s.own_reads != 0) << 9 | (s.to.parts > 1) << 10 | (groups > 1) << 11 |
+              combines << 12 | input_table<P>.of[T::opaque(s.code)] << 16;
+    return h;
+  }
+  MONOLAYER_DEVICE int code() const { return int(word_ & 0xffu); }
+  MONOLAYER_DEVICE bool routed() const { return (word_ >> 8 & 1) != 0; }
+  MONOLAYER_DEVICE bool own_reads() const { return (word_ >> 9 & 1) != 0; }  // a tile waits for its own part
+  MONOLAYER_DEVICE bool by_part() const { return (word_ >> 10 & 1) != 0; }   // a tile arrives at its own part
+  MONOLAYER_DEVICE bool by_group() const { return (word_ >> 11 & 1) != 0; }  // groups own its tiles, and there are several
+  MONOLAYER_DEVICE bool combines() const { return (word_ >> 12 & 1) != 0; }
+  MONOLAYER_DEVICE u32 inputs() const { return word_ >> 16; }
+
+ private:
+  parked<T> word_;
+};
+
 template <class P, class Block>
 MONOLAYER_DEVICE bool consume_stage(Block& b) {
   using T = typename Block::target;
@@ -247,7 +286,8 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
   first = u32(mine.first), count = u32(mine.count);
   // Every block needs the routing before it can know whether it owns a tile of a routed stage: it prepares the input
   // first.
-  bool find_tiles = b.table().routed != 0, ready = false;
+  const auto head = stage_head<T>::template of<P>(b);
+  bool find_tiles = head.routed(), ready = false;
   if (!find_tiles && first >= count) return true;  // nothing to do here, and nobody to tell
   b.tile = u32(mine.template tile<T>(mine.first, b.table().per_part));
   MONOLAYER_NO_UNROLL
@@ -255,17 +295,17 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
     if (!find_tiles) T::trace(b.layer, b.stage, b.tile);
     // What follows from it is found again for each tile; the compiler would hold it all in registers.
     b.live = T::opaque(b.live);
-    if (!ready || b.table().own_reads != 0) {
+    if (!ready || head.own_reads()) {
       wait_reads(b, b.table(), !ready, int(u32(b.tile)));
       if (!b.sync()) return false;
       if (!ready &&
-          T::opaque(int(prepare_inputs<P>(b, b.table().code, inputs_of<input_set<>>(typename P::codes{})))) == 0)
+          T::opaque(int(prepare_inputs(b, head.inputs(), inputs_of<input_set<>>(typename P::codes{})))) == 0)
         return false;
       ready = true;
     }
     if (find_tiles) {
       find_tiles = false;
-      with_code<P>(b.table().code, [&]<class Code>() {
+      with_code<P>(head.code(), [&]<class Code>() {
         if constexpr (requires { Code::routed; }) count = u32(Code::template tile_count<routing>());
       });
       if (first >= count) break;
@@ -273,28 +313,36 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
     }
     // Tiles that meet in their sums alone follow one another without a look at the table, unless somebody waits for one of
     // them. Arrivals at a slot of one part wait for the block's last tile: nobody could use an earlier one.
-    const bool combines = (combining(typename P::codes{}) >> T::opaque(b.table().code) & 1) != 0;
-    const bool by_part = b.table().to.parts > 1, by_group = b.table().by_group != 0 && b.params->groups > 1;
-    const u32 end = combines && !by_part && !by_group && b.table().own_reads == 0 ? u32(count) : 0u;
-    if (!run_tiles<P>(b, T::opaque(b.table().code), end, std::make_integer_sequence<int, P::codes::count>{},
-                      typename P::codes{}))
+    const u32 end = head.combines() && !head.by_part() && !head.by_group() && !head.own_reads() ? u32(count) : 0u;
+    if (!run_tiles<P>(b, head.code(), end, std::make_integer_sequence<int, P::codes::count>{}, typename P::codes{}))
       return false;
     if (end != 0) break;  // those were all
     T::drain_stores();
+    // Where and with what one arrives is found before the barrier: between it and the arrival others only wait.
+    const bool arrives = head.by_part() && T::wave() == Block::arriving_wave;
+    const int part = arrives ? int(u32(b.tile)) / b.table().write_per_part : 0;
     if (!b.sync()) return false;
     u32 ordinal = b.tile;
-    if (by_group) ordinal = u32(all_own().template ordinal<T>(int(ordinal), b.table().per_part));
-    if (by_part && T::wave() == Block::arriving_wave)
-      arrive_for_tiles<P>(b, all_own(), int(ordinal), int(ordinal) + 1, false);
-    ordinal += by_group ? u32(all_own().step) : b.blocks();
+    if (arrives) {
+      const stage_row& s = b.table();
+      arrive(b, s.to, part, (int(ordinal) - part * s.write_per_part) * s.units_per_tile, s.units_per_tile);
+    }
+    if (head.by_group()) ordinal = u32(all_own().template ordinal<T>(int(ordinal), b.table().per_part));
+    ordinal += head.by_group() ? u32(all_own().step) : b.blocks();
     if (ordinal >= count) break;
-    b.tile = by_group ? u32(all_own().template tile<T>(int(ordinal), b.table().per_part)) : ordinal;
+    b.tile = head.by_group() ? u32(all_own().template tile<T>(int(ordinal), b.table().per_part)) : ordinal;
   }
-  if (b.table().to.parts > 1) return true;
+  if (head.by_part()) return true;
   T::drain_stores();
-  if (!b.sync()) return false;
-  if (T::wave() == Block::arriving_wave)
-    arrive_for_tiles<P>(b, all_own(), int(u32(first)), int(u32(count)), b.table().routed != 0 && first == 0);
+  const bool arrives = T::wave() == Block::arriving_wave, rest = head.routed() && first == 0;
+  if constexpr (T::arrivals == arrival_kind::counter) {
+    const u32 units = arrives ? units_of_tiles<P>(b, all_own(), int(u32(first)), int(u32(count)), rest) : 0;
+    if (!b.sync()) return false;
+    if (arrives && b.table().to.units != 0) arrive(b, b.table().to, 0, 0, int(units));
+  } else {
+    if (!b.sync()) return false;
+    if (arrives) arrive_for_tiles<P>(b, all_own(), int(u32(first)), int(u32(count)), rest);
+  }
   return true;
 }
 

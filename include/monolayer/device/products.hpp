@@ -32,7 +32,7 @@ template <class T, class... Codes>
 constexpr shape_rows<sizeof...(Codes)> shapes_of(code_list<Codes...>) {
   return {{shape_of_code<T, Codes>()...}};
 }
-/// By code; constant memory.
+/// By code.
 template <class P, class T>
 MONOLAYER_TABLE auto tile_shapes = shapes_of<T>(typename P::codes{});
 
