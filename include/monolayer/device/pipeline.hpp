@@ -179,7 +179,7 @@ MONOLAYER_DEVICE u32 units_of_tiles(const Block& b, const own_tiles& mine, int f
   return units;
 }
 
-/// One consumer wave arrives for the same tiles, which have been stored, unit by unit.
+/// One consumer wave arrives for the same tiles, which have been stored, unit by unit at a slot of one part.
 template <class P, class Block>
 MONOLAYER_DEVICE void arrive_for_tiles(Block& b, const own_tiles& mine, int from, int end, bool rest) {
   using T = typename Block::target;
@@ -189,8 +189,7 @@ MONOLAYER_DEVICE void arrive_for_tiles(Block& b, const own_tiles& mine, int from
   for (int ordinal = from; ordinal < end; ordinal += mine.step) {
     const int tile = mine.tile<T>(ordinal, s.per_part);
     if (s.routed == 0) {
-      const int part = tile / s.write_per_part;
-      arrive(b, s.to, part, (tile - part * s.write_per_part) * s.units_per_tile, s.units_per_tile);
+      arrive(b, s.to, 0, tile * s.units_per_tile, s.units_per_tile);
     } else {
       with_code<P>(s.code, [&]<class Code>() {
         if constexpr (requires { Code::routed; })

@@ -162,7 +162,12 @@ struct glm5_host {
     const auto matrix = [&]<class Stage>(checkpoint_matrix m, long features, long first_row = 0, long first_column = 0) {
       m.first_row += first_row;
       m.first_column += first_column;
-      return pack_splits<T, typename Stage::weights>(to, m, features, Stage::splits, name_of(id));
+      return pack<T, typename Stage::weights>(to, {&m, 1}, features, name_of(id), Stage::splits);
+    };
+    const auto padded_matrix = [&]<class Stage>(const checkpoint_matrix& m, int features) {
+      const std::vector<u16> rows = padded_rows(m, features);
+      return matrix.template operator()<Stage>(
+          checkpoint_matrix{.data = rows.data(), .rows = features, .columns = m.columns}, features);
     };
     const auto vector = [&](const void* from, u64 bytes) {
       std::memcpy(to.data(), from, bytes);
@@ -197,17 +202,9 @@ struct glm5_host {
       case P::index_q_weights:
         return matrix.template operator()<typename P::index_q_stage>(t.index_q, C::index_heads * C::index_dim);
       case P::index_k_weights: return matrix.template operator()<typename P::index_k_stage>(t.index_k, C::index_dim);
-      case P::index_head_weights: {
-        const std::vector<u16> rows = padded_rows(t.index_weights, P::padded_index_heads);
-        return matrix.template operator()<typename P::index_w_stage>(
-            checkpoint_matrix{.data = rows.data(), .rows = P::padded_index_heads, .columns = C::hidden},
-            P::padded_index_heads);
-      }
-      case P::router_weights: {
-        const std::vector<u16> rows = padded_rows(t.router, P::padded_experts);
-        return matrix.template operator()<typename P::router_stage>(
-            checkpoint_matrix{.data = rows.data(), .rows = P::padded_experts, .columns = C::hidden}, P::padded_experts);
-      }
+      case P::index_head_weights:
+        return padded_matrix.template operator()<typename P::index_w_stage>(t.index_weights, P::padded_index_heads);
+      case P::router_weights: return padded_matrix.template operator()<typename P::router_stage>(t.router, P::padded_experts);
       case P::shared_gate_up: case P::shared_down: {
         const bool dense = is_dense(kind);
         return pack_expert(to, id == P::shared_down, dense ? t.dense : t.shared, 0, rank, dense ? "dense" : "shared");

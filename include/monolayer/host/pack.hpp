@@ -246,41 +246,29 @@ void write_features(u8* to, const checkpoint_matrix& m, long features) {
 
 }  // namespace detail
 
-/// Packs `features` features of matrices m[0..Subtiles-1] (gate and up) into `to`, Tile::bytes a tile of 16 features.
+/// Packs `features` features of matrices m[0..Subtiles-1] (gate and up) into `to`, Tile::bytes a tile of 16 features. A
+/// stage's k that is cut into `splits` ranges of Tile::k columns is packed range after range.
 /// Errors: see detail::look; nothing is written then.
 template <class T, class Tile>
-status pack(std::span<u8> to, std::span<const checkpoint_matrix> m, long features, const std::string& name) {
+status pack(std::span<u8> to, std::span<const checkpoint_matrix> m, long features, const std::string& name,
+            int splits = 1) {
   using F = typename Tile::format;
   if (m.size() != std::size_t(Tile::subtiles))
     return error(error_code::bad_shape, name, std::to_string(m.size()) + " matrices", std::to_string(Tile::subtiles));
   if (features % tile_features != 0)
     return error(error_code::bad_shape, name + " features", std::to_string(features), "a multiple of 16");
-  if (status s = detail::check_room(to, u64(features / tile_features) * Tile::bytes, name); !s) return s;
+  const long tiles = features / tile_features;  // of a range
+  if (status s = detail::check_room(to, u64(splits) * u64(tiles) * Tile::bytes, name); !s) return s;
   // Look before writing: an error must leave `to` as it was.
   for (const checkpoint_matrix& one : m)
-    if (status s = detail::look<T, F>(one, features, Tile::k, name); !s) return s;
-  for (long tile = 0; tile < features / tile_features; ++tile)
-    for (int sub = 0; sub < Tile::subtiles; ++sub)
+    if (status s = detail::look<T, F>(one, features, long(splits) * Tile::k, name); !s) return s;
+  for (long tile = 0; tile < splits * tiles; ++tile)
+    for (int sub = 0; sub < Tile::subtiles; ++sub) {
+      checkpoint_matrix part = m[std::size_t(sub)];
+      part.first_column += tile / tiles * Tile::k;
       detail::write_subtile<T, Tile>(to.data() + u64(tile) * Tile::bytes + u64(sub) * Tile::chunks * Tile::chunk_bytes,
-                                     m[std::size_t(sub)], tile * tile_features);
-  return {};
-}
-
-/// Packs one matrix for a projection whose k is cut into `splits` ranges of Tile::k columns: the ranges one after another,
-/// each as pack() does it. Errors as of pack().
-template <class T, class Tile>
-status pack_splits(std::span<u8> to, const checkpoint_matrix& m, long features, int splits, const std::string& name) {
-  static_assert(Tile::subtiles == 1);
-  if (features % tile_features != 0)
-    return error(error_code::bad_shape, name + " features", std::to_string(features), "a multiple of 16");
-  const u64 split_bytes = u64(features / tile_features) * Tile::bytes;
-  if (status s = detail::check_room(to, split_bytes * u64(splits), name); !s) return s;
-  if (status s = detail::look<T, typename Tile::format>(m, features, long(splits) * Tile::k, name); !s) return s;
-  for (int split = 0; split < splits; ++split) {
-    checkpoint_matrix part = m;
-    part.first_column += long(split) * Tile::k;
-    detail::write_features<T, Tile>(to.data() + u64(split) * split_bytes, part, features);
-  }
+                                     part, tile % tiles * tile_features);
+    }
   return {};
 }
 

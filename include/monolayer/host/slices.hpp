@@ -37,13 +37,8 @@ struct slice_packer {
     return matrix<typename program::q_b_stage::weights>({&m, 1}, program::q_columns, rank, "q_b");
   }
   static result<packed_matrix> router(const checkpoint_matrix& m, int rank) {
-    packed_matrix p{router_header(rank), {}};
-    p.bytes.resize(p.header.bytes);
-    if (status s = pack_splits<T, typename program::router_stage::weights>(p.bytes, m, C::experts, C::router_splits, "router");
-        !s)
-      return s;
-    p.header.checksum = checksum(p.bytes);
-    return p;
+    return pack_matrix<T, typename program::router_stage::weights>({&m, 1}, C::experts, C::ranks, u32(rank), "router",
+                                                                   C::router_splits);
   }
   static packed_header router_header(int rank) {
     return header_for<T, typename program::router_stage::weights>(C::router_splits * C::experts, 1, C::ranks, u32(rank));

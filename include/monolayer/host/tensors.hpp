@@ -44,13 +44,13 @@ struct packed_matrix {
 };
 
 /// Packs `features` features of one matrix, or of as many as Tile has subtiles, with the header that `rank` of `ranks`
-/// must find. The matrices' windows start where the rank's share does. Errors: see pack().
+/// must find. The matrices' windows start where the rank's share does. `splits` and errors: see pack().
 template <class T, class Tile>
 result<packed_matrix> pack_matrix(std::span<const checkpoint_matrix> m, long features, u32 ranks, u32 rank,
-                                  const std::string& name) {
-  packed_matrix p{header_for<T, Tile>(features, 1, ranks, rank), {}};
+                                  const std::string& name, int splits = 1) {
+  packed_matrix p{header_for<T, Tile>(features * splits, 1, ranks, rank), {}};
   p.bytes.resize(p.header.bytes);
-  if (status s = pack<T, Tile>(p.bytes, m, features, name); !s) return s;
+  if (status s = pack<T, Tile>(p.bytes, m, features, name, splits); !s) return s;
   p.header.checksum = checksum(p.bytes);
   return p;
 }

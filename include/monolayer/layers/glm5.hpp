@@ -83,7 +83,7 @@ struct glm5 {
                                      attention_weights, o_weights>;
   using attn_sum_stage = stages::all_reduce<attn_partial, stages::stream_residual<hidden>, mid, C::hidden,
                                             C::reduce_columns, false>;
-  using router_stage = stages::projection<after_attention, stages::to_tagged_slot<logits>, C::hidden, padded_experts,
+  using router_stage = stages::projection<after_attention, stages::to_f32_slot<logits>, C::hidden, padded_experts,
                                           bf16_weights, router_weights, C::router_splits>;
   using shared_stage = stages::gate_up<after_attention, act_shared, C::hidden, width, expert_weights, shared_gate_up>;
   using routed_stage = stages::routed_gate_up<inputs::both<after_attention, routes>, act, C::hidden, width,

@@ -35,7 +35,7 @@ struct slices {
   using q_a_stage = stages::projection<normed_a, stages::to_slot<qa>, C::hidden, C::q_lora, typename C::attention_weights, q_a_weights>;
   using q_b_stage = stages::projection<normed_qa, stages::to_slot<q>, C::q_lora, q_columns, typename C::attention_weights, q_b_weights>;
   using heads_stage = stages::store_heads<q, C::heads, C::head_dim>;
-  using router_stage = stages::projection<normed_b, stages::to_tagged_slot<logits>, C::hidden, C::experts, bf16_weights,
+  using router_stage = stages::projection<normed_b, stages::to_f32_slot<logits>, C::hidden, C::experts, bf16_weights,
                                           router_weights, C::router_splits>;
   using shared_stage =
       stages::gate_up<normed_b, act_shared, C::hidden, width, typename C::expert_weights, shared_gate_up>;

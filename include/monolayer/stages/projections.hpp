@@ -47,7 +47,7 @@ struct to_slot {
   };
 };
 
-/// Slot `Slot`, f32.
+/// Slot `Slot`, f32; each value with its tag where the slot is tagged.
 template <int Slot>
 struct to_f32_slot {
   template <class Block>
@@ -56,20 +56,11 @@ struct to_f32_slot {
     slot_view<T, typename Block::program, Slot> view;
     MONOLAYER_DEVICE explicit target(Block& b) : view(decltype(view)::current(b)) {}
     MONOLAYER_DEVICE void put(Block& b, int first, int feature, int column, bool valid, float y) const {
-      if (valid) T::slot_store4(view.at(b.row(column), first + feature), float_to_bits(y));
-    }
-  };
-};
-
-/// The same, each value with its tag.
-template <int Slot>
-struct to_tagged_slot {
-  template <class Block>
-  struct target {
-    slot_view<typename Block::target, typename Block::program, Slot> view;
-    MONOLAYER_DEVICE explicit target(Block& b) : view(decltype(view)::current(b)) {}
-    MONOLAYER_DEVICE void put(Block& b, int first, int feature, int column, bool valid, float y) const {
-      if (valid) view.store_tagged(b.row(column), first + feature, y, b.tag());
+      if (!valid) return;
+      if constexpr (decltype(view)::s.transport == transport::tagged)
+        view.store_tagged(b.row(column), first + feature, y, b.tag());
+      else
+        T::slot_store4(view.at(b.row(column), first + feature), float_to_bits(y));
     }
   };
 };
