@@ -184,7 +184,6 @@ template <class P, class Block>
 MONOLAYER_DEVICE void arrive_for_tiles(Block& b, const own_tiles& mine, int from, int end, bool rest) {
   using T = typename Block::target;
   const stage_row& s = b.table();
-  if (s.to.units == 0) return;
   MONOLAYER_NO_UNROLL
   for (int ordinal = from; ordinal < end; ordinal += mine.step) {
     const int tile = mine.tile<T>(ordinal, s.per_part);
@@ -249,21 +248,23 @@ template <class T>
 class stage_head {
  public:
   template <class P, class Block>
-  MONOLAYER_DEVICE static stage_head of(const Block& b) {
+  MONOLAYER_DEVICE static stage_head of(const Block& b, const own_tiles& mine) {
     const stage_row& s = b.table();
-    const u32 groups = s.by_group != 0 ? u32(reload<T>(b.params)->groups) : 1u;
     const bool combines = (combining(typename P::codes{}) >> T::opaque(s.code) & 1) != 0;
     stage_head h;
-    h.word_ = u32(s.code) | (s.routed != 0) << 8 | (s.own_reads != 0) << 9 | (s.to.parts > 1) << 10 | (groups > 1) << 11 |
-              combines << 12 | input_table<P>.of[T::opaque(s.code)] << 16;
+    h.word_ = u32(s.code) | (s.routed != 0) << 8 | (s.own_reads != 0) << 9 | (s.to.parts > 1) << 10 |
+              (s.to.parts == 1) << 11 | (mine.groups > 1) << 12 | combines << 13 |
+              input_table<P>.of[T::opaque(s.code)] << 16;
     return h;
   }
   MONOLAYER_DEVICE int code() const { return int(word_ & 0xffu); }
   MONOLAYER_DEVICE bool routed() const { return (word_ >> 8 & 1) != 0; }
   MONOLAYER_DEVICE bool own_reads() const { return (word_ >> 9 & 1) != 0; }  // a tile waits for its own part
-  MONOLAYER_DEVICE bool by_part() const { return (word_ >> 10 & 1) != 0; }   // a tile arrives at its own part
-  MONOLAYER_DEVICE bool by_group() const { return (word_ >> 11 & 1) != 0; }  // groups own its tiles, and there are several
-  MONOLAYER_DEVICE bool combines() const { return (word_ >> 12 & 1) != 0; }
+  // Whether it arrives: each tile at its own part, or all at once at the only one. A tagged slot's words need neither.
+  MONOLAYER_DEVICE bool by_part() const { return (word_ >> 10 & 1) != 0; }
+  MONOLAYER_DEVICE bool at_once() const { return (word_ >> 11 & 1) != 0; }
+  MONOLAYER_DEVICE bool by_group() const { return (word_ >> 12 & 1) != 0; }  // groups own its tiles, and there are several
+  MONOLAYER_DEVICE bool combines() const { return (word_ >> 13 & 1) != 0; }
   MONOLAYER_DEVICE u32 inputs() const { return word_ >> 16; }
 
  private:
@@ -285,7 +286,7 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
   first = u32(mine.first), count = u32(mine.count);
   // Every block needs the routing before it can know whether it owns a tile of a routed stage: it prepares the input
   // first.
-  const auto head = stage_head<T>::template of<P>(b);
+  const auto head = stage_head<T>::template of<P>(b, mine);
   bool find_tiles = head.routed(), ready = false;
   if (!find_tiles && first >= count) return true;  // nothing to do here, and nobody to tell
   b.tile = u32(mine.template tile<T>(mine.first, b.table().per_part));
@@ -316,28 +317,32 @@ MONOLAYER_DEVICE bool consume_stage(Block& b) {
     if (!run_tiles<P>(b, head.code(), end, std::make_integer_sequence<int, P::codes::count>{}, typename P::codes{}))
       return false;
     if (end != 0) break;  // those were all
+    u32 ordinal = b.tile;
+    if (head.by_group()) ordinal = u32(all_own().template ordinal<T>(int(ordinal), b.table().per_part));
+    ordinal += head.by_group() ? u32(all_own().step) : b.blocks();
+    const bool last = T::opaque(int(ordinal >= count)) != 0;
+    if (last && !head.by_part()) break;
     T::drain_stores();
     // Where and with what one arrives is found before the barrier: between it and the arrival others only wait.
     const bool arrives = head.by_part() && T::wave() == Block::arriving_wave;
-    const int part = arrives ? int(u32(b.tile)) / b.table().write_per_part : 0;
+    const int tile = int(u32(b.tile)), part = arrives ? tile / b.table().write_per_part : 0;
     if (!b.sync()) return false;
-    u32 ordinal = b.tile;
     if (arrives) {
       const stage_row& s = b.table();
-      arrive(b, s.to, part, (int(ordinal) - part * s.write_per_part) * s.units_per_tile, s.units_per_tile);
+      arrive(b, s.to, part, (tile - part * s.write_per_part) * s.units_per_tile, s.units_per_tile);
     }
-    if (head.by_group()) ordinal = u32(all_own().template ordinal<T>(int(ordinal), b.table().per_part));
-    ordinal += head.by_group() ? u32(all_own().step) : b.blocks();
-    if (ordinal >= count) break;
+    if (last) break;
     b.tile = head.by_group() ? u32(all_own().template tile<T>(int(ordinal), b.table().per_part)) : ordinal;
   }
-  if (head.by_part()) return true;
+  // Without an arrival nothing is left to do: waves that are late still read LDS, which the others do not change before
+  // the block's next barrier.
+  if (!head.at_once()) return true;
   T::drain_stores();
   const bool arrives = T::wave() == Block::arriving_wave, rest = head.routed() && first == 0;
   if constexpr (T::arrivals == arrival_kind::counter) {
     const u32 units = arrives ? units_of_tiles<P>(b, all_own(), int(u32(first)), int(u32(count)), rest) : 0;
     if (!b.sync()) return false;
-    if (arrives && b.table().to.units != 0) arrive(b, b.table().to, 0, 0, int(units));
+    if (arrives) arrive(b, b.table().to, 0, 0, int(units));
   } else {
     if (!b.sync()) return false;
     if (arrives) arrive_for_tiles<P>(b, all_own(), int(u32(first)), int(u32(count)), rest);
