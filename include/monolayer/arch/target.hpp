@@ -37,6 +37,14 @@ MONOLAYER_HOST_DEVICE constexpr int popcount(u64 bits) {
   return __builtin_popcountll(bits);
 #endif
 }
+/// Bits up to the highest one that is set; 0 for 0.
+MONOLAYER_HOST_DEVICE constexpr int bit_width(u32 bits) {
+#if defined(__CUDA_ARCH__)
+  return 32 - __clz(int(bits));
+#else
+  return bits == 0 ? 0 : 32 - __builtin_clz(bits);
+#endif
+}
 
 /// 8 bf16 of one column: k = 8 * k_group(lane) + 0..7, pairs in ascending order, the even k in the low half.
 struct fragment_b {

@@ -115,7 +115,7 @@ using class_of_tile = tile_class<typename Tile::format, Tile::units_per_chunk>;
 
 /// Units of a tile that a wave takes at once: neighbours in one chunk, one wait for both, all their loads in flight.
 template <class Tile>
-inline constexpr u32 units_at_once = is_mxfp4<typename Tile::format> && Tile::units_per_chunk % 2 == 0 ? 2 : 1;
+inline constexpr u32 units_at_once = Tile::format::piece_bytes <= 8 && Tile::units_per_chunk % 2 == 0 ? 2 : 1;
 
 /// What it learns at run time, from a table.
 struct tile_shape {

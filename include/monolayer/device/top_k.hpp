@@ -312,7 +312,7 @@ struct top_k {
         const key_range range = range_of_block(base);
         if (range.least <= range.largest) {
           bound = u64(range.least) << index_bits;
-          for (shift = index_bits; u64(range.largest - range.least) >> (shift - index_bits) != 0;) ++shift;
+          shift = index_bits + bit_width(range.largest - range.least);
         }
       }
       const int next = shift < bin_bits ? 0 : shift - bin_bits;
