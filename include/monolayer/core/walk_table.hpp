@@ -50,7 +50,7 @@ struct stage_row {
   int routed, by_group, own_reads;
   int read_count;
   read_row reads[max_reads];
-  slot_arrivals to;    // units = 0: the stage writes no counted slot
+  slot_arrivals to;    // parts = 0: the stage writes no counted slot
   int write_per_part;  // tiles of a part of it
   int units_per_tile;
 };
