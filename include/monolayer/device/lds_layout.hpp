@@ -42,14 +42,14 @@ struct lds_layout {
   static constexpr u32 places = distinct + 4 * pairs;          // u32 [pairs][2]: place of each column, 0xff = not chosen
   static constexpr u32 route_weights = places + 8 * pairs;     // f32 [8][top_k]
   static constexpr u32 sums = route_weights + u32(align_up(4 * 8 * Program::info.top_k, 16));  // f32 [8][consumer_waves]
-  // Two buffers, which tiles use in turn, of f32 [subtile][wave][8 columns][16 features and 4 of padding]: partial sums
-  // of the waves (experts_down: [half][place]); between stages also the router's scratch
+  // Two buffers, which tiles use in turn, of f32 [wave][8 columns][16 features and 4 of padding]: partial sums of the
+  // waves (experts_down: [half, place] instead of [wave]); between stages also the router's scratch
   static constexpr u32 partial_column = 20 * 4;
   static constexpr u32 partial_wave = 8 * partial_column;
   static constexpr u32 partials = u32(align_up(sums + 4 * 8 * T::consumer_waves, 128));
   static constexpr u32 partial_bytes =
-      u32(projected_subtiles) * partial_wave *
-      u32(T::consumer_waves > Program::info.top_k ? T::consumer_waves : Program::info.top_k + 1);
+      partial_wave *
+      u32(T::consumer_waves > 2 * (Program::info.top_k + 1) ? T::consumer_waves : 2 * (Program::info.top_k + 1));
   // Where LDS is short there is one buffer.
   static constexpr u32 partial_buffers = T::lds_bytes > 100 * 1024 ? 2 : 1;
   static constexpr u32 scores = partials;  // f32 [max_rows][experts]

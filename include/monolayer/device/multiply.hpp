@@ -123,16 +123,20 @@ struct tile_shape {
   u32 subtiles, chunks;  // chunks of one subtile
   u32 shares;            // of one subtile, each of which one wave takes
   u32 whole_chunks;      // a share is a chunk; else units_at_once units
+  u32 turn;              // from tile to tile: see part_of_wave()
   u32 row_bytes;         // of a staged row
   u32 split_tiles, split_bytes;  // where split_bytes != 0, tile t multiplies from byte t / split_tiles * split_bytes of it
 
   /// Whole chunks are dealt where that is even.
   template <class T, class Tile>
   static constexpr tile_shape of(u32 staged_k = u32(Tile::padded_k), u32 split_tiles = 1) {
-    constexpr bool whole = Tile::chunks % T::consumer_waves == 0;
+    static_assert(T::consumer_waves % Tile::subtiles == 0, "as many waves work on each subtile of a tile");
+    constexpr u32 waves = u32(T::consumer_waves), team = waves / u32(Tile::subtiles);
+    constexpr bool whole = u32(Tile::chunks) % team == 0;
+    constexpr u32 share = whole ? u32(Tile::units_per_chunk) : units_at_once<Tile>, shares = u32(Tile::units) / share;
+    static_assert(whole || team % (u32(Tile::units_per_chunk) / share) == 0);
     const bool split = staged_k != u32(Tile::padded_k);
-    return {u32(Tile::subtiles), u32(Tile::chunks),
-            u32(Tile::units) / (whole ? u32(Tile::units_per_chunk) : units_at_once<Tile>), whole, staged_k * 2,
+    return {u32(Tile::subtiles), u32(Tile::chunks), shares, whole, (waves - shares % team) % waves, staged_k * 2,
             split ? split_tiles : 1u, split ? u32(Tile::padded_k) * 2 : 0u};
   }
 };
@@ -173,26 +177,6 @@ MONOLAYER_DEVICE bool multiply_units(Block& b, fragment_d& sum, u32 chunk, u32 i
   }
   b.ring.release(chunk, ring_credits / u32(Tile::units_per_chunk) * count);
   return true;
-}
-
-/// Adds this wave's shares of subtile `sub` to `sum`. Shares are dealt to the waves in turn, those of one subtile after those
-/// of the one before: which wave adds a product decides the order of the sum, so no other row may have a say in it.
-template <class Class, class Block>
-MONOLAYER_DEVICE void multiply_subtile(Block& b, const tile_shape& shape, u32 sub, fragment_d& sum, staged_column rows) {
-  using T = typename Block::target;
-  constexpr u32 upc = u32(Class::units_per_chunk), waves = u32(T::consumer_waves), fewest = units_at_once<Class>;
-  static_assert(waves % (upc / fewest) == 0);
-  const bool whole = shape.whole_chunks != 0;
-  const u32 share = whole ? upc : fewest;
-  u32 s = (u32(T::wave()) + waves - sub * shape.shares % waves) % waves;
-  // What a wave takes lies at the same place of its chunks, every step-th chunk.
-  const u32 in_chunk = whole ? 0u : s % (upc / fewest) * fewest;
-  const u32 step = whole ? waves : waves / (upc / fewest);
-  u32 chunk = b.next_chunk + sub * shape.chunks + (whole ? s : s / (upc / fewest));
-  lds_address at = rows.at + s * share * rows.stride;
-  MONOLAYER_NO_UNROLL
-  for (; s < shape.shares; s += waves, chunk += step, at += waves * share * rows.stride)
-    if (!multiply_units<Class, fewest>(b, sum, chunk, in_chunk, share, at, rows.stride)) return;
 }
 
 /// The staged row of this lane's column, rows of `bytes` bytes; zeros when there is none.
@@ -273,60 +257,73 @@ MONOLAYER_DEVICE void end_sums(Block& b, Add add) {
   if (T::lane() == 0) T::lds_flag_store(layout::added + 4u * u32(group_of_wave()), b.combined);
 }
 
-/// This wave's part of the product of the current tile with `rows`, at the weights' and rows' own scale, in sums[0 ..
-/// subtiles - 1]; what follows in the ring is the next tile's.
-template <class Class, int Subtiles, class Block>
-MONOLAYER_DEVICE void multiply_tile(Block& b, const tile_shape& shape, staged_column rows, fragment_d (&sums)[Subtiles]) {
-  if (Subtiles == 1 || shape.subtiles == 1) {
-    multiply_subtile<Class>(b, shape, 0, sums[0], rows);
-  } else {
-    // One copy of the loop: the sums move through the array, which must stay in registers.
-    MONOLAYER_NO_UNROLL
-    for (u32 sub = 0; sub < u32(Subtiles); ++sub) {
-      MONOLAYER_UNROLL
-      for (int i = 0; i + 1 < Subtiles; ++i) sums[i] = sums[i + 1];
-      sums[Subtiles - 1] = {};
-      multiply_subtile<Class>(b, shape, sub, sums[Subtiles - 1], rows);
-    }
-  }
-  b.next_chunk += shape.chunks * shape.subtiles;
-  constexpr float factor = result_factor<typename Block::target, typename Class::format>();
-  if constexpr (factor != 1.0f)
-    for (fragment_d& sum : sums)
-      for (float& x : sum.v) x = mul(x, factor);
+/// Which part of the current tile this wave has: with each tile the part `turn` further on, so that the waves take the first
+/// parts by turns where these have more to do than the others.
+template <class Block>
+MONOLAYER_DEVICE u32 part_of_wave(const Block& b, u32 turn) {
+  constexpr u32 waves = u32(Block::target::consumer_waves);
+  const u32 wave = u32(Block::target::wave());
+  if (turn == 0) return wave;
+  const u32 part = wave + b.combined * turn % waves;
+  return part < waves ? part : part - waves;
 }
 
-/// Adds the waves' sums of the current tile in wave order and hands lanes the f32 results of one (feature, column):
+/// Adds part `part` of the product of the current tile with `rows` to `sum`, at the weights' and rows' own scale; what follows
+/// in the ring is the next tile's. The parts of a tile are one for each wave, as many of each subtile, whose shares are dealt
+/// to its parts in turn: what belongs to a part decides the order of the sum, so no other row may have a say in it.
+template <class Class, class Block>
+MONOLAYER_DEVICE void multiply_tile(Block& b, const tile_shape& shape, staged_column rows, u32 part, fragment_d& sum) {
+  using T = typename Block::target;
+  constexpr u32 upc = u32(Class::units_per_chunk), waves = u32(T::consumer_waves), fewest = units_at_once<Class>;
+  const bool whole = shape.whole_chunks != 0;
+  const u32 share = whole ? upc : fewest, chunk_shares = whole ? 1u : upc / fewest;
+  const u32 team = waves / shape.subtiles, sub = part * shape.subtiles / waves;
+  u32 s = part - sub * team;
+  // What a part has lies at the same place of its chunks, every step-th chunk.
+  const u32 in_chunk = s % chunk_shares * fewest, step = team / chunk_shares;
+  u32 chunk = b.next_chunk + sub * shape.chunks + s / chunk_shares;
+  lds_address at = rows.at + s * share * rows.stride;
+  MONOLAYER_NO_UNROLL
+  for (; s < shape.shares; s += team, chunk += step, at += team * share * rows.stride)
+    if (!multiply_units<Class, fewest>(b, sum, chunk, in_chunk, share, at, rows.stride)) break;
+  b.next_chunk += shape.chunks * shape.subtiles;
+  constexpr float factor = result_factor<T, typename Class::format>();
+  if constexpr (factor != 1.0f)
+    for (float& x : sum.v) x = mul(x, factor);
+}
+
+/// Adds the parts' sums of the current tile in their order and hands lanes the f32 results of one (feature, column):
 /// done(feature 0..15, column, valid, float (&)[Subtiles]), of which the first `subtiles` are meant. All lanes of a wave
 /// call `done` together; `valid` marks those whose column is live. A block whose waves give up leaves at its next sync().
 template <int Subtiles, class Block, class Done>
-MONOLAYER_DEVICE void combine(Block& b, u32 subtiles, const fragment_d (&sums)[Subtiles], Done done) {
+MONOLAYER_DEVICE void combine(Block& b, u32 subtiles, u32 part, const fragment_d& sum, Done done) {
   using T = typename Block::target;
   using layout = typename Block::layout;
-  static_assert(Subtiles <= projected_subtiles);
-  constexpr u32 of_subtile = layout::partial_wave * T::consumer_waves;
+  static_assert(Subtiles == 1 || Subtiles == projected_subtiles);
+  constexpr int parts = T::consumer_waves;
   const lds_address base = begin_sums(b);
   const int lane = T::lane();
-  const lds_address own = base + u32(T::wave()) * layout::partial_wave;
   MONOLAYER_UNROLL
   for (int r = 0; r < 4; ++r) {
     const int column = T::d_column(lane, r);
-    const lds_address at = own + u32(column) * layout::partial_column + 4u * u32(T::d_row(lane, r));
     if (column < b.live)
-      for (int sub = 0; sub < Subtiles; ++sub)
-        if (sub == 0 || u32(sub) < subtiles) T::lds_store4(at + u32(sub) * of_subtile, float_to_bits(sums[sub].v[r]));
+      T::lds_store4(base + part * layout::partial_wave + u32(column) * layout::partial_column + 4u * u32(T::d_row(lane, r)),
+                    float_to_bits(sum.v[r]));
   }
   end_sums(b, [&](int feature, int column, bool valid) MONOLAYER_INLINED {
-    float result[Subtiles] = {};
-    MONOLAYER_UNROLL
-    for (int sub = 0; sub < Subtiles; ++sub) {
-      if (!valid || (sub != 0 && u32(sub) >= subtiles)) continue;
+    const bool two = Subtiles == 2 && subtiles == 2;
+    float first = 0.0f, total = 0.0f;
+    if (valid) {
+      const lds_address at = base + u32(column) * layout::partial_column + 4u * u32(feature);
       MONOLAYER_UNROLL
-      for (int w = 0; w < T::consumer_waves; ++w)
-        result[sub] = add(result[sub],
-                          bits_to_float(T::lds_load4(base + u32(sub) * of_subtile + u32(w) * layout::partial_wave +
-                                                     u32(column) * layout::partial_column + 4u * u32(feature))));
+      for (int p = 0; p < parts; ++p) {
+        if (p == parts / 2) first = total, total = two ? 0.0f : total;
+        total = add(total, bits_to_float(T::lds_load4(at + u32(p) * layout::partial_wave)));
+      }
     }
+    float result[Subtiles];
+    result[Subtiles - 1] = total;
+    result[0] = two ? first : total;
     done(feature, column, valid, result);
   });
 }
@@ -336,9 +333,10 @@ MONOLAYER_DEVICE void combine(Block& b, u32 subtiles, const fragment_d (&sums)[S
 template <class Tile, class Block, class Done>
 MONOLAYER_DEVICE bool project(Block& b, Done done) {
   constexpr tile_shape shape = tile_shape::of<typename Block::target, Tile>();
-  fragment_d sums[Tile::subtiles] = {};
-  multiply_tile<class_of_tile<Tile>>(b, shape, own_column(b, shape.row_bytes), sums);
-  combine(b, shape.subtiles, sums, done);
+  const u32 part = part_of_wave(b, shape.turn);
+  fragment_d sum = {};
+  multiply_tile<class_of_tile<Tile>>(b, shape, own_column(b, shape.row_bytes), part, sum);
+  combine<Tile::subtiles>(b, shape.subtiles, part, sum, done);
   return true;
 }
 

@@ -61,12 +61,12 @@ MONOLAYER_DEVICE tile_shape shape_among(int code) {
   using s = tile_shape;
   return {shape_number<P, T, Which, &s::subtiles>(code),    shape_number<P, T, Which, &s::chunks>(code),
           shape_number<P, T, Which, &s::shares>(code),      shape_number<P, T, Which, &s::whole_chunks>(code),
-          shape_number<P, T, Which, &s::row_bytes>(code),   shape_number<P, T, Which, &s::split_tiles>(code),
-          shape_number<P, T, Which, &s::split_bytes>(code)};
+          shape_number<P, T, Which, &s::turn>(code),        shape_number<P, T, Which, &s::row_bytes>(code),
+          shape_number<P, T, Which, &s::split_tiles>(code), shape_number<P, T, Which, &s::split_bytes>(code)};
 }
 
 template <class P, class Code, int Number, class Block, class... Codes>
-MONOLAYER_DEVICE bool multiply_class(Block& b, int code, fragment_d (&sums)[projected_subtiles], u32& subtiles,
+MONOLAYER_DEVICE bool multiply_class(Block& b, int code, fragment_d& sum, u32& subtiles, u32& part,
                                      code_list<Codes...>) {
   if constexpr (projecting<Code>) {
     constexpr u64 all = bits_of(multiply_alike<Code, Codes>...);
@@ -75,8 +75,8 @@ MONOLAYER_DEVICE bool multiply_class(Block& b, int code, fragment_d (&sums)[proj
       const tile_shape shape = shape_among<P, typename Block::target, all>(code);
       staged_column rows = own_column(b, shape.row_bytes);
       if (shape.split_bytes != 0 && rows.stride != 0) rows.at += u32(b.tile) / shape.split_tiles * shape.split_bytes;
-      multiply_tile<class_of_tile<typename Code::projects>>(b, shape, rows, sums);
-      subtiles = shape.subtiles;
+      subtiles = shape.subtiles, part = part_of_wave(b, shape.turn);
+      multiply_tile<class_of_tile<typename Code::projects>>(b, shape, rows, part, sum);
       return true;
     }
   }
@@ -85,10 +85,10 @@ MONOLAYER_DEVICE bool multiply_class(Block& b, int code, fragment_d (&sums)[proj
 /// Tile b.tile of projecting code number `code`.
 template <class P, class Block, int... Numbers, class... Codes>
 MONOLAYER_DEVICE void project_code(Block& b, int code, std::integer_sequence<int, Numbers...>, code_list<Codes...> codes) {
-  fragment_d sums[projected_subtiles] = {};
-  u32 subtiles = 1;
-  static_cast<void>((multiply_class<P, Codes, Numbers>(b, code, sums, subtiles, codes) || ...));
-  combine(b, subtiles, sums,
+  fragment_d sum = {};
+  u32 subtiles = 1, part = 0;
+  static_cast<void>((multiply_class<P, Codes, Numbers>(b, code, sum, subtiles, part, codes) || ...));
+  combine<projected_subtiles>(b, subtiles, part, sum,
           [&](int feature, int column, bool valid, float (&y)[projected_subtiles]) MONOLAYER_INLINED {
             const int tile = int(u32(b.tile));
             with_code<P>(code, [&]<class Code>() MONOLAYER_INLINED {

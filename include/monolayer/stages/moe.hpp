@@ -147,7 +147,8 @@ struct experts_down {
     const staged_column rows = own_column(b, (top_k + 1) * expert_row);
     const int count = 1 + routing::distinct_experts();
     MONOLAYER_NO_UNROLL
-    for (int item = T::wave(); item < count * halves; item += T::consumer_waves) {
+    for (int item = int(part_of_wave(b, u32(T::consumer_waves - count * halves % T::consumer_waves))); item < count * halves;
+         item += T::consumer_waves) {
       const int run = item / halves, half = item % halves;
       // The places of the columns' choice of this expert: this lane's column of B, and its columns of D below.
       const u32x2 places = run == 0 ? routing::all_at(top_k) : routing::places(run - 1);
