@@ -1,8 +1,8 @@
 // The matrix loop of a tile: weights from the ring, rows from LDS, sums in registers.
 //
-// A tile's units are dealt to the waves in turn, and a wave adds its units in ascending order, so which wave adds what in
-// which order is fixed by the configuration. Different waves work on different chunks at the same time and meet only
-// in end_sums(), which adds the waves' partial sums in wave order.
+// A tile's units are dealt to as many parts as there are waves, in turn, and the wave that has a part adds its units in
+// ascending order: what is added in which order is fixed by the configuration. Different waves work on different chunks at the
+// same time and meet only in end_sums(), which adds the parts' sums in the order of the parts.
 #pragma once
 
 #include "monolayer/device/sync.hpp"
